@@ -17,8 +17,6 @@ prints a table in Markdown. The seed repeats the draws, but not the machine's ti
 happens on file systems in memory, in a separate mount namespace.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

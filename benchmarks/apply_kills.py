@@ -12,8 +12,6 @@ if one does not hold, the tool ends with exit 1. ``apply_faults.py`` does the sa
 moments.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import re

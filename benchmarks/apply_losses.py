@@ -8,8 +8,6 @@ and ``apply`` with its rollback, which are two reloads. The tool prints a table 
 is the program itself: apply runs the program of the running master, so a wrapper does not work.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os

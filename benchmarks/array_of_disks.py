@@ -9,8 +9,6 @@ Markdown. It needs root, nginx with threads, btrfs and the blkio controller of c
 devices are mounted in a separate mount namespace and are removed at the end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import http.client

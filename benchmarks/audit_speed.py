@@ -9,8 +9,6 @@ runs only if there is an nginx and the user is root: it creates the logs that th
 in a separate file system.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -8,8 +8,6 @@ that waits for at most a second. Prints a Markdown table over all rounds: the cl
 the number of concurrent requests at the origin. Everything is on the loopback link.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import statistics

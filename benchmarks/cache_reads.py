@@ -9,8 +9,6 @@ next one. Needs strace. Source: src/http/ngx_http_file_cache.c, ngx_http_file_ca
 ngx_http_file_cache_exists (``body_start``).
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import socket

@@ -10,8 +10,6 @@ Markdown table; exit status 1 if anything was wrong. Three runs of six seconds t
 minutes.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -13,8 +13,6 @@ runs do not show it, or if it is tested elsewhere: the row names the test or ben
 1 if something did not hold.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import re

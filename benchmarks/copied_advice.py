@@ -11,8 +11,6 @@ docs/copied-advice.md from them, with the date of the oldest. All cells take som
 CPUs without other work.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

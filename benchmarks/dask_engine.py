@@ -9,8 +9,6 @@ Prints a Markdown table. The overhead is the time from the start of the first ta
 last sum, divided by the time of all tasks per worker. The two results must have the same bytes.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import os

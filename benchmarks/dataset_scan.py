@@ -9,8 +9,6 @@ all find the same inodes in memory. Peak memory is that of the whole process, in
 interpreter; the scan's part is the difference from a scan of an empty directory.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import statistics

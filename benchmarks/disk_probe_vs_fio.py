@@ -8,8 +8,6 @@ order that alternates by round: psync threads, 4 KiB, O_DIRECT, the same warm-up
 Markdown table of medians, then the result of a whole sweep of the probe for each disk.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import statistics

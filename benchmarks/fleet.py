@@ -7,8 +7,6 @@ only in volatile fields, apart from one sysctl on one host and one kernel on ano
 the only outlier and drift. With --report also the last play runs, on documents that all exist.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -12,8 +12,6 @@ whole report; awk counts statuses, bytes and requests for each path, as an opera
 With --stream the log is never on disk: its generator writes into a pipe.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import shutil

@@ -8,8 +8,6 @@ follows a Zipf law of 0.9, samples of lines, and a row for every second. CPU sec
 those of the command and its children.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -8,8 +8,6 @@ ratio to the model. The exit status is 1 if a ratio is off by more than 15 %, or
 finds another knee.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -9,8 +9,6 @@ cache, where no read waits; each is still handed to the pool, since nginx cannot
 and nginx 1.19.5 for its option ``-e``.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

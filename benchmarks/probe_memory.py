@@ -8,8 +8,6 @@ samples of the second half: by then every counter in use has its memory. The goa
 20 MB and a slope below 1 MB per hour; otherwise the exit status is 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import subprocess

@@ -14,8 +14,6 @@ not; oha does after ``cargo install oha --locked --features http3``. oha runs if
 Prints a Markdown table of medians with the lowest and highest.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -13,8 +13,6 @@ concurrent requests on each connection. --beside PROBE runs another build of the
 rounds ("beside"). Prints a Markdown table of medians with the lowest and highest.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -10,8 +10,6 @@ work on the machine changes it little. Sent bytes of unfinished bodies count as 
 request. Prints a Markdown table of medians with the lowest and highest.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -7,8 +7,6 @@ over other processes, each on separate CPUs if there are two. Of each run, the v
 metrics, the flags and the seconds are kept; ``verdict_errors.py`` deals them out again.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

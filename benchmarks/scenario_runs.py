@@ -11,8 +11,6 @@ the new bound, and any other change starts anew. A prediction is judged by the r
 before its run, whatever the model predicts now.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

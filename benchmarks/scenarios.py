@@ -11,8 +11,6 @@ the demo in benchmarks/README.md; ``scenario_runs.py`` writes the tables there. 
 work on the machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

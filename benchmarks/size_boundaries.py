@@ -14,8 +14,6 @@ DIR/NAME.json and is not repeated when the tool is started again. Prints a table
 exit status is 1 while a run is missing or fewer than seven in eight boundaries hold.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import random

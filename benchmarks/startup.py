@@ -6,8 +6,6 @@ Prints a Markdown table. Every round runs each command once in a new random orde
 work on the machine affects all of them. The table has the median of the rounds with the quartiles.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import statistics

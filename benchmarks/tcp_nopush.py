@@ -8,8 +8,6 @@ separate network namespace; the clients are in the same one over the loopback li
 one over veth. Off and on take turns; prints a Markdown table over all rounds.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import socket

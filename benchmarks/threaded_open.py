@@ -10,8 +10,6 @@ the scenario runs only programs that nobody else can change: DIRECTORY and all d
 must be root's.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import subprocess

@@ -10,8 +10,6 @@ more than 5 % (plus three standard deviations of such a count), or if the differ
 with the number of pairs that the documentation states.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import random

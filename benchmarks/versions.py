@@ -8,8 +8,6 @@ server listens on a free port of the loopback, and ``nginx -t`` runs while it se
 in Markdown. Needs strace, and gcc and make to build.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import re

@@ -5,8 +5,6 @@ most tests of commands would take. What only a process has (signals, closed desc
 imports on demand, the interpreter's exit) is tested with `start`.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

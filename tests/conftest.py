@@ -1,7 +1,5 @@
 """Fixtures for all tests, and the skips that NGINX_TUNE_REQUIRE turns into failures."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

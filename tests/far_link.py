@@ -8,8 +8,6 @@ checksum changes by that (RFC 1071: the sum does not hang on the order).
 A namespace belongs to a thread: what is called in there, and what that starts, is in it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import heapq

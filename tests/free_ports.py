@@ -4,8 +4,6 @@ A port that the kernel chose (bind to 0) may be a client's own a moment later, a
 it may be already. nginx then listens on its other ports, tries again for two seconds, and ends.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

@@ -5,8 +5,6 @@ same small draw each time. In `make test-all` it draws from one seed after anoth
 NGINX_TUNE_FUZZ_SECONDS are over, the first of them this run's; `pytest -s` shows how many it drew.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import time

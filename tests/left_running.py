@@ -1,7 +1,5 @@
 """Processes that a test left running: whatever it did, they end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Disks whose truth is known: loop devices that a cgroup limits."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Decisions made once for all tests that share their inputs, without the costly break-evens."""
 
-from __future__ import annotations
-
 from situations import decide_without_break_evens
 
 from nginx_tune.decide.answer import ALL_AS_DECIDED, Pinned

@@ -4,8 +4,6 @@ The matrix has scripts that start a loader: of such a process ``/proc/PID/exe`` 
 ``apply`` asks that file, as the running program, for its version and its ``nginx -t``.
 """
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import subprocess

@@ -7,8 +7,6 @@ A test names what it needs in ``@pytest.mark.needs(...)``; what only shows while
 all that was not tested.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -4,8 +4,6 @@ The one that is installed, and those that ``tools/nginx-matrix`` has unpacked. T
 installed one and the newest of the matrix. A version that is not here skips.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

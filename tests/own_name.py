@@ -1,7 +1,5 @@
 """A name for what all of this machine sees: cgroups, devices, files outside of the test's own."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

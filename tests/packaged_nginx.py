@@ -1,7 +1,5 @@
 """Which nginx is meant: the packaged one, whatever else runs on this machine meanwhile."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Files of plans as ``plan`` writes them, for any old and new bytes."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

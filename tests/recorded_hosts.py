@@ -1,7 +1,5 @@
 """Captures of hosts by name: recordings from their files, machines from ``machines*.py``."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import re

@@ -5,8 +5,6 @@ Parametrized are tests whose rows need different things of the host, or take so 
 side by side.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import traceback

@@ -1,7 +1,5 @@
 """The cgroups of this machine by their names, while others make and remove theirs."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

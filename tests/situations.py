@@ -1,7 +1,5 @@
 """Hosts and workloads that the tests of decisions and of the emitter start from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

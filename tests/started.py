@@ -5,8 +5,6 @@ takes its limits, its user and its threads: on a busy machine any of it comes lo
 before. A test that reads at once what comes later fails now and then.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Ports of tests are below those of clients, and neighbours are free too."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every skip is one that the list of what was not tested names."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

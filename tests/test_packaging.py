@@ -1,7 +1,5 @@
 """The wheel: whole with a cargo, honest without one."""
 
-from __future__ import annotations
-
 import os
 import re
 import runpy

@@ -1,7 +1,5 @@
 """A release: refused unless it is one, the same bytes each time, and working where it is for."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import shutil

@@ -1,7 +1,5 @@
 """A table as one test names each row that fails, and tries all of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The house, kept: imports run downward only, and the pure rooms do no I/O."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """tools/weigh, on trees that were made up and on this one."""
 
-from __future__ import annotations
-
 import ast
 import importlib.machinery
 import importlib.util

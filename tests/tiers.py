@@ -5,8 +5,6 @@
 is drawn more often. What a fresh seed finds becomes a fixed case of the gate.
 """
 
-from __future__ import annotations
-
 import os
 import random
 

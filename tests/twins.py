@@ -1,7 +1,5 @@
 """A configuration against itself: what is compared must be two files."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The checkout and the interpreter may lie where that user cannot look, so he gets
 package with what it needs, and an interpreter that he may run.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import stat

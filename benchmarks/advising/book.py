@@ -1,7 +1,5 @@
 """The file of tuning advice, and the pairs of configurations made from it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The page: a table of all cells, and the details of each advice."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The environment of every injection: limited disks, nginx on a separate CPU, clients."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

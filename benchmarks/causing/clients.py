@@ -7,8 +7,6 @@ its parent does. ``{n}`` in a path is a number below ``names``; a thread uses ea
 before it starts over.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import http.client

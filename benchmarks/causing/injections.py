@@ -1,7 +1,5 @@
 """The injections, and the causes that observe must name for each."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

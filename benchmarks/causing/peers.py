@@ -1,7 +1,5 @@
 """Slow servers for nginx: an upstream and a name server."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import socket

@@ -1,7 +1,5 @@
 """The arrival times of an open loop's requests, from the time stamps of the receiving kernel."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import statistics

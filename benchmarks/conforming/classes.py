@@ -1,7 +1,5 @@
 """Two request classes, of which one waits for a server that is blocked for two seconds."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Delays that the server makes and logs, and the probe's figures for them."""
 
-from __future__ import annotations
-
 import argparse
 import bisect
 import math

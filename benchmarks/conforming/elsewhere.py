@@ -1,7 +1,5 @@
 """The places of the conformance tests that need no quiet machine, or have a separate benchmark."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Iterator

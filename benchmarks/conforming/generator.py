@@ -1,7 +1,5 @@
 """A load generator that cannot keep up, and reports it."""
 
-from __future__ import annotations
-
 import argparse
 import signal
 import threading

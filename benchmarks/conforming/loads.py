@@ -1,7 +1,5 @@
 """A load's requests without an answer, and its use of connections and threads."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Iterator

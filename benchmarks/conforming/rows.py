@@ -1,7 +1,5 @@
 """The rows of every conformance test, and its runs of the probe against the ground truth."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

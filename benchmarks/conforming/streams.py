@@ -1,7 +1,5 @@
 """Streams of HTTP/2 and HTTP/3 to a server that stalls part of the time."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import shutil

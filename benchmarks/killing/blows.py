@@ -1,7 +1,5 @@
 """The faults of a run: a kill before or after a call, or a fault of the disk."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """An nginx with a series of ``apply`` runs, and the conditions that each must meet."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -14,8 +14,6 @@ rounds, and then as many again while the result is in doubt, up to --rounds. Cel
 results are not run again; with more --rounds than before, the others continue where they ended.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import random

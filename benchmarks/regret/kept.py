@@ -11,8 +11,6 @@ the decisions and predictions before the first run, and the measurements. The ce
 kept: its name has the seed that draws it, and a digest shows if the seed still draws the same cell.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import math

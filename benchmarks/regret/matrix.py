@@ -4,8 +4,6 @@ A cell is a scenario without variants. Every candidate becomes one of its varian
 run interleaved in the same rounds. Pure: tables in, scenarios out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Pure: a run's document in, numbers out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -7,8 +7,6 @@ tests the model; a new one, made with the result known, shows how a change of th
 measured cells. FILE is a scenario_run document of a drawn cell. Prints Markdown.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

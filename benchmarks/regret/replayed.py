@@ -17,8 +17,6 @@ requests without a file are not known. Closed-loop users are concurrent requests
 ``$request_time``.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import statistics

@@ -6,8 +6,6 @@ Each finished cell is kept as DIR/CELL.json (a scenario_run document) and is not
 --score nothing is run, and the tables are made from the kept cells. They are Markdown.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

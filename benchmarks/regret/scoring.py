@@ -9,8 +9,6 @@ paired rounds), with Holm over the cells.
 Pure: numbers in, numbers out.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping, Sequence

@@ -17,8 +17,6 @@ An exhaustive run is a ``validate`` of each candidate against the recommendation
 current configuration, and one of these two, with as many pairs as the proof took.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import random

@@ -1,7 +1,5 @@
 """The report of the regret benchmark, as Markdown. Pure: runs in, text out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """A real nginx with a tree of its own, and changes to it as a plan would ask for."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

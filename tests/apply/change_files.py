@@ -1,7 +1,5 @@
 """Changes of files for tests: entries, staged and stored as ``apply`` does."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real nginx for each test that asks for one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -6,8 +6,6 @@ written since), each one for itself. Of a directory a state is its names; fsync 
 name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

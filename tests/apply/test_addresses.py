@@ -1,7 +1,5 @@
 """Where nginx listened and will not, and the listeners of stream, of which nothing can be asked."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

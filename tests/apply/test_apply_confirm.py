@@ -1,7 +1,5 @@
 """A change that waits to be confirmed, from the command line, and what dies meanwhile."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Changes of a running nginx: kept when a new generation answers, else every byte put back."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import socket

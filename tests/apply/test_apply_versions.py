@@ -1,7 +1,5 @@
 """The traps of a reload on other versions of nginx than the installed one."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Canaries that answer slowly, by drips, in part or never."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """An nginx in a chroot has other files behind the same paths."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a client writes into the error log, beside what nginx does."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import re

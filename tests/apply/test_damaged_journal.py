@@ -1,7 +1,5 @@
 """A journal that is damaged is told; one whose last record is not whole ends before it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``apply --dry-run`` and ``--diff``: what would be done, by the same checks, nothing written."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """The calls that are killed behind and replayed are all there are: strace sees no other."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What may not be changed is refused before anything is written."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import itertools

@@ -1,7 +1,5 @@
 """What ``apply`` says: it decides nothing of a change, and takes no place that nginx reads."""
 
-from __future__ import annotations
-
 import os
 import pty
 import shlex

@@ -1,7 +1,5 @@
 """Two pages of docs/: their blocks are run as they stand, in a place of the test's own."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """What others could have written is neither believed nor loaded: plans, journals, modules."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

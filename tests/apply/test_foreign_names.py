@@ -1,7 +1,5 @@
 """Names that are no UTF-8, and reasons that quote secrets: one line, and the way back stays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

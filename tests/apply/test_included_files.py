@@ -1,7 +1,5 @@
 """Whose files are written: those that the includes of the right nginx reach."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

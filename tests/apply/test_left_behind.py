@@ -1,7 +1,5 @@
 """What a kill or a disk leaves behind is put right by the next recovery; the order of changes."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

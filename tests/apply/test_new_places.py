@@ -1,7 +1,5 @@
 """What nginx would write over, delete or give to another user, before anybody could undo it."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import pwd

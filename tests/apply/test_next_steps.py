@@ -1,7 +1,5 @@
 """What is told of a change that has not ended can be typed as it stands, and ends it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The power goes behind any call of a change: the next start ends it, old or new, no mixture."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page on apply names the test of each incident: each of them is there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A reload command that does not reload: the old workers serve the old configuration."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 from collections.abc import Callable

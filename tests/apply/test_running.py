@@ -1,7 +1,5 @@
 """A change is refused where a reload would bring in more than it, or take more away."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

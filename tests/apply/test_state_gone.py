@@ -1,7 +1,5 @@
 """The state directory or the master goes amid a change: the old files come back, or are named."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

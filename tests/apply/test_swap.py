@@ -1,7 +1,5 @@
 """Files swapped and put back: every byte and attribute, at any end, and nobody else's bytes."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import itertools

@@ -1,7 +1,5 @@
 """A few runs of ``benchmarks/apply_kills.py``: killed, and on a disk that fails amid them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

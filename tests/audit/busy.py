@@ -1,7 +1,5 @@
 """Clients that hold a server's connections."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from collections.abc import Iterator

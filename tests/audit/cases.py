@@ -1,7 +1,5 @@
 """One rule on one configuration on one host."""
 
-from __future__ import annotations
-
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.registry import ALL
 from nginx_tune.conf.tree import parse_text

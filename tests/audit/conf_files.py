@@ -1,7 +1,5 @@
 """Configuration files in memory."""
 
-from __future__ import annotations
-
 from nginx_tune.host.door import HostReadError
 
 

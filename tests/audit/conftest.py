@@ -1,7 +1,5 @@
 """A real nginx for the proofs of rules."""
 
-from __future__ import annotations
-
 import ssl
 import subprocess
 from collections.abc import Iterator, Sequence

@@ -8,8 +8,6 @@ Prints a tally; exit status 1 when we called something wrong that nginx accepts,
 failed or took longer than its limit. A test runs a few of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

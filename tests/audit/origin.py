@@ -1,7 +1,5 @@
 """A server behind nginx that counts what it gets."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import ssl

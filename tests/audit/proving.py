@@ -1,7 +1,5 @@
 """What proofs of rules have in common."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 from collections.abc import Callable, Iterator

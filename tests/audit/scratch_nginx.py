@@ -1,7 +1,5 @@
 """A real nginx for the proofs of rules."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Security advisories by version and by what a configuration has."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is not seen is absent only where all around it was read; --map says where files are."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the rules say about whole configurations on whole hosts: right findings, no false ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Where the rules about hosts in keys, chains of roots and filters must speak or be silent."""
 
-from __future__ import annotations
-
 from cases import outcome
 from rows import each_row
 

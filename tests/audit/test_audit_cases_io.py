@@ -1,7 +1,5 @@
 """Where the rules about file I/O must speak, must be silent, or must say what they lack."""
 
-from __future__ import annotations
-
 from cases import outcome
 from msgspec.structs import replace
 from rows import each_row

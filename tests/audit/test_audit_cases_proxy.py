@@ -1,8 +1,6 @@
 """Where the rules about proxies, caches, TLS, logs and clients must speak, be silent, or say what
 they lack."""
 
-from __future__ import annotations
-
 from cases import outcome
 from msgspec.structs import replace
 from rows import each_row

@@ -1,7 +1,5 @@
 """``nginx-tune audit`` of changes: overlays, revisions, baselines, dumps, fixes, nginx -t."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Which rules are asked, what comments silence, and what is known already."""
 
-from __future__ import annotations
-
 import pytest
 from rows import each_row
 

@@ -1,7 +1,5 @@
 """A few of the variants of ``differential.py``, which is run by hand with thousands."""
 
-from __future__ import annotations
-
 import pytest
 from differential import run
 from nginx_versions import Nginx, every_version

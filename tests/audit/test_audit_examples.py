@@ -1,7 +1,5 @@
 """The rules' examples, held against one another and against the real nginx."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Fixes: what the edits of findings do to files, and that they cure what they are for."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator

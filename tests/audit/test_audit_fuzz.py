@@ -1,7 +1,5 @@
 """Whatever stands in a file: no crash, no hang, and a document that can be written and printed."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Configurations that are mostly data, with bounds brought down to the size of a test."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ reach``), where the mistake is spoken of (``source``), what of the host it needs
 whether nginx itself refuses it (``nginx: refuses it``).
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What was said falsely or for no use: each case was found in real configurations."""
 
-from __future__ import annotations
-
 from cases import outcome
 from msgspec.structs import replace
 from rows import each_row

@@ -1,7 +1,5 @@
 """Where a lost header matters, and where not: each case was found in real configurations."""
 
-from __future__ import annotations
-
 from cases import outcome
 from rows import each_row
 

@@ -4,8 +4,6 @@ Each kind was found in a draw from public repositories; the second of a pair is 
 cure must not silence.
 """
 
-from __future__ import annotations
-
 from cases import outcome
 from msgspec.structs import replace
 from rows import each_row

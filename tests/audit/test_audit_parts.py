@@ -1,7 +1,5 @@
 """Sites and snippets by themselves: what is certain of them is judged as in a whole tree."""
 
-from __future__ import annotations
-
 from rows import each_row
 
 from nginx_tune.audit.engine import audit

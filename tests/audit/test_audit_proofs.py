@@ -1,7 +1,5 @@
 """The claims of rules, shown on a real nginx."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess

@@ -3,8 +3,6 @@
 Each file in ``right`` comes close to what some of them speak of.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rows import each_row

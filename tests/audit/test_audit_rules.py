@@ -1,7 +1,5 @@
 """Every rule's own examples, and the registry against the folder."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """--nginx-version and --upgrade-to, and the defaults that they speak of on both sides."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What rules of caches advise is in the words of the module that caches, and drops nothing."""
 
-from __future__ import annotations
-
 from rows import each_row
 
 from nginx_tune.audit.engine import audit

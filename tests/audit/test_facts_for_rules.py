@@ -1,7 +1,5 @@
 """The facts that rules ask for can be had: an audit on its own host misses none."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

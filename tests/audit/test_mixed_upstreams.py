@@ -1,7 +1,5 @@
 """What rules say of an upstream that is asked by several protocols, or verified by some alone."""
 
-from __future__ import annotations
-
 from rows import each_row
 
 from nginx_tune.audit.engine import audit

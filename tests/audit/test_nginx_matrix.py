@@ -1,7 +1,5 @@
 """``tools/nginx-matrix`` where it cannot do what it is for."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

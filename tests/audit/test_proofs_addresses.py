@@ -1,7 +1,5 @@
 """Which server an address leads to: localhost as two servers, ip_hash behind one proxy."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Whose page a cache gives out, where a chain of try_files ends, what a filter makes of threads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The claims of the rules about buffering and caches, shown on real versions of nginx."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

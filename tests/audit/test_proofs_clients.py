@@ -1,7 +1,5 @@
 """The claims of the rules about TLS sessions, logs and client connections, on real nginx."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import socket

@@ -1,7 +1,5 @@
 """What the tables of directives say against the real nginx: where ours speaks, nginx refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

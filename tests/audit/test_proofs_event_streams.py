@@ -1,7 +1,5 @@
 """The claim of the rule about event streams in HTTP/1.0, on real nginx."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

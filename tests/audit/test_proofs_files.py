@@ -1,7 +1,5 @@
 """The claims of the rules about reading, opening and sending files, shown on real versions."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor

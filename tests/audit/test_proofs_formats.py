@@ -1,7 +1,5 @@
 """What logs, caches and filters lose without a word: formats, times, encodings."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import signal

@@ -1,7 +1,5 @@
 """Which hosts are looked up for each request, and which paths come to a location."""
 
-from __future__ import annotations
-
 import pytest
 from nginx_versions import Nginx, every_version
 from origin import run_origin

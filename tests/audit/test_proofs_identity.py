@@ -1,7 +1,5 @@
 """Connections and TLS sessions that are made as one client and used for another."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

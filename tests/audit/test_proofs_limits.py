@@ -1,7 +1,5 @@
 """The claims of the rules about limits, shown on real versions of nginx."""
 
-from __future__ import annotations
-
 import os
 import re
 import struct

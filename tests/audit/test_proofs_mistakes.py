@@ -1,7 +1,5 @@
 """Well-known mistakes that nginx -t accepts, and what a real nginx makes of them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -1,7 +1,5 @@
 """How many tasks a pool of the real nginx holds, by a pool that cannot drain (A13, A15)."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from pathlib import Path

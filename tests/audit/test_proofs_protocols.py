@@ -1,7 +1,5 @@
 """The claims of the rules about protocols (WebSockets, early data, HTTP/3), on real nginx."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """What nginx refuses of a configuration as a whole: where ours speaks, every version refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Defaults that moved, on versions of both sides of the change."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The claims of the rules about upstreams, shown on a real nginx."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import ssl

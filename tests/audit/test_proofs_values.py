@@ -1,7 +1,5 @@
 """What the grammar of values says against every nginx: where ours speaks, all of them refuse."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What changed from release to release: held against the versions that are at hand."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One process serves where there is no master, whatever ``worker_processes`` says."""
 
-from __future__ import annotations
-
 from rows import each_row
 
 from nginx_tune.audit.engine import audit

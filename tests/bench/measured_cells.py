@@ -3,8 +3,6 @@
 Read from README.md, benchmarks/README.md and runs before them; kernel 6.18, nginx 1.22.1.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

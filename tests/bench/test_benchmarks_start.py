@@ -1,7 +1,5 @@
 """Each benchmark finds what it imports, and run-all knows it."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import subprocess

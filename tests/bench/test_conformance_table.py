@@ -1,7 +1,5 @@
 """The conformance benchmark: its table is whole, its statistics and its server are right."""
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

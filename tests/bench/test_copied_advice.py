@@ -1,7 +1,5 @@
 """Copied advice: its configurations, and the page that is made of its verdicts."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Kept runs of drawn cells: what of a run is kept, and what the table says of it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

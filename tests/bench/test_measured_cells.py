@@ -1,7 +1,5 @@
 """Nine measurements in ten lie in the range that is predicted for their cell."""
 
-from __future__ import annotations
-
 import sys
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The plan and the scoring of the regret benchmark; running it is no test."""
 
-from __future__ import annotations
-
 import math
 import random
 import sys

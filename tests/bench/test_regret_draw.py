@@ -1,7 +1,5 @@
 """Cells drawn at random: that the lab takes each, and that they differ as the real world does."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

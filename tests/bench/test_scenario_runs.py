@@ -1,7 +1,5 @@
 """Kept runs of the scenarios: what of a run is kept, and how often a claim held."""
 
-from __future__ import annotations
-
 import sys
 from datetime import datetime, timezone
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scenarios as benchmarks/scenarios.py runs them: short, and complete in their files."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What versions of nginx do with pools, reuseport and a test while they serve (A12, B6)."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """What the server showed in each variant's runs."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from nginx_tune.documents.measured_server import ServerMeasurement, WorkerUse

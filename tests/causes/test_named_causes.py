@@ -1,7 +1,5 @@
 """Causes from made-up windows: what each stands on, and what must not be named."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

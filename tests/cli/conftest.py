@@ -1,7 +1,5 @@
 """Commands in this process, without what takes nearly all time of their decisions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import command_line

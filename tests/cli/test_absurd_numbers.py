@@ -1,7 +1,5 @@
 """Numbers, times and sizes that nobody can mean: one line that names the option, exit status 2."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """The first look: one screen for a configuration and its host."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``nginx-tune explain`` and the pages under docs/rules/."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import get_args
 

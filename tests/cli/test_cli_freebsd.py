@@ -1,7 +1,5 @@
 """A FreeBSD host from its facts alone: its own asynchronous reads, and no thread pools (A10)."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``--help``: commands by what they are for, examples that parse, and words that were meant."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

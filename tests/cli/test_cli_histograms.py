@@ -1,7 +1,5 @@
 """``probe --histogram``: refused before the load, shown below the report, written alone."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

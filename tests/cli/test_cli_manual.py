@@ -1,7 +1,5 @@
 """Manual pages, shell completions and the schema of the settings file."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

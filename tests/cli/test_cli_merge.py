@@ -1,7 +1,5 @@
 """``nginx-tune merge`` as a user calls it: files in, one measurement out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What else takes a plan: audit and validate; and plan's own test by nginx."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess

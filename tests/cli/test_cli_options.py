@@ -1,7 +1,5 @@
 """One option means one thing, whatever the command it stands behind."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``plan`` from the command line, and ``apply`` of what it wrote."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

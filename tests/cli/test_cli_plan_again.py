@@ -1,7 +1,5 @@
 """A plan that is made of its own result is empty: what it writes tells it nothing new."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What ``plan`` says of decisions that it does not write, and what goes with what."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

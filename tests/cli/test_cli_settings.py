@@ -1,7 +1,5 @@
 """Where an option's value comes from: flag, environment, settings file, default."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command that sizes hosts: its inputs, its formats, and the scenario that it writes."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

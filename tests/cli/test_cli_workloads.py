@@ -1,7 +1,5 @@
 """A workload that cannot be meant: one line that names the file and the field, exit status 2."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A host in one line or in a short file: the decisions of its facts, and every figure declared."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """What the documentation says to type, and where it points."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``tools/build-site``: all pages as one site, in which no link leads nowhere."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """Ctrl-C while Python still imports: one line and 130, whichever module it meets."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

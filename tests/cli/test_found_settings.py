@@ -4,8 +4,6 @@ Every option of every command is either on the program's list or named here as r
 fails until somebody has decided.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Plans that somebody else wrote: none shows other lines than it writes, none speaks for us."""
 
-from __future__ import annotations
-
 import base64
 import copy
 import hashlib

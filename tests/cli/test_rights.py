@@ -1,7 +1,5 @@
 """Each command with the least rights that ``docs/rights.md`` names, and with each of them less."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -4,8 +4,6 @@ The options come from click's own tree. One that names a file is either written,
 that the guard knows, or it is named here as read: a new one fails until somebody has decided.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Readers that trees are read through in tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from nginx_tune.conf.tree import ConfTree, read_tree

@@ -1,7 +1,5 @@
 """Where nginx would delete what is not a cache's."""
 
-from __future__ import annotations
-
 from conf_readers import tree_of
 from rows import each_row
 

@@ -1,7 +1,5 @@
 """The output of ``nginx -T`` read as the files it came from."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Edits change their span and not one byte beside it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Configurations that nobody writes, and that end no command: long chains, zero bytes."""
 
-from __future__ import annotations
-
 from rows import each_row
 
 from nginx_tune.conf.scopes import scopes

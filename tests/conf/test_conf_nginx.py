@@ -1,7 +1,5 @@
 """Our reading beside nginx's own and beside crossplane's."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Configurations without their secrets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

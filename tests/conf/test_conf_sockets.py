@@ -1,7 +1,5 @@
 """Which spellings of a ``listen`` are one socket."""
 
-from __future__ import annotations
-
 from rows import each_row
 
 from nginx_tune.conf.listeners import PortCuts, Wildcards, listeners, socket_name

@@ -1,7 +1,5 @@
 """Reading trees: includes, faults, places."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Upstreams, who passes requests to them, caches and TLS listeners."""
 
-from __future__ import annotations
-
 from rows import each_row
 
 from nginx_tune.conf.listeners import listeners, tls_listeners

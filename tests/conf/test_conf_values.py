@@ -1,7 +1,5 @@
 """Effective values, variables, pools, served directories, listeners."""
 
-from __future__ import annotations
-
 from conf_readers import tree_of
 from rows import each_row
 

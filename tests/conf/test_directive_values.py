@@ -1,7 +1,5 @@
 """The grammar of values against the programs that it was read from, and against nginx -t."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

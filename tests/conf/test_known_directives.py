@@ -1,7 +1,5 @@
 """The table of directives against the installed nginx, and where directives stand."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

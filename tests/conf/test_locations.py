@@ -1,7 +1,5 @@
 """Locations chosen from the text are those that a real nginx chooses."""
 
-from __future__ import annotations
-
 import http.client
 from collections.abc import Iterator
 from pathlib import Path

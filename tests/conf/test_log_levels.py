@@ -1,7 +1,5 @@
 """Which lines no error log lets through, by the levels that hold where they would come."""
 
-from __future__ import annotations
-
 from rows import each_row
 
 from nginx_tune.conf.logs import hidden_counts

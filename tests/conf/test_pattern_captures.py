@@ -1,7 +1,5 @@
 """What the groups of patterns leave in variables."""
 
-from __future__ import annotations
-
 from rows import each_row
 
 from nginx_tune.conf.scopes import scopes

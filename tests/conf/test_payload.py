@@ -1,7 +1,5 @@
 """Crossplane's payloads: what crossplane itself says, and a tree that comes back from one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """How many processes serve, by a configuration's own lines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Sizes, times and counts as nginx reads them."""
 
-from __future__ import annotations
-
 from rows import each_row
 
 from nginx_tune.conf.values import parameter, parse_bytes, parse_count, parse_seconds

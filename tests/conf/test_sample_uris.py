@@ -1,7 +1,5 @@
 """Paths that patterns of locations take."""
 
-from __future__ import annotations
-
 import re
 
 from rows import each_row

@@ -1,7 +1,5 @@
 """The server that answers a host, chosen from the text, is the one that a real nginx chooses."""
 
-from __future__ import annotations
-
 import http.client
 from pathlib import Path
 

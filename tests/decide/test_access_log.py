@@ -1,7 +1,5 @@
 """What an operator chose for the access log stands."""
 
-from __future__ import annotations
-
 from rows import each_row
 from situations import decide_without_break_evens as decide
 from situations import host, load, site

@@ -1,7 +1,5 @@
 """What memory leaves to each disk where one directory is asked far more often than another."""
 
-from __future__ import annotations
-
 import random
 from collections import OrderedDict
 

@@ -1,7 +1,5 @@
 """Audit and recommend say one thing of one host: over hosts drawn at random."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from functools import cache

@@ -1,7 +1,5 @@
 """Which answers of a cache are kept for whom, fetched how and in which parts."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 from rows import each_row

@@ -1,7 +1,5 @@
 """What a cache of small objects holds: whole blocks of the file system."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 from rows import each_row

@@ -1,7 +1,5 @@
 """A cache is weighed at the size that it may have, in every decision."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """The decision on direct reads, and its model against a simulated page cache."""
 
-from __future__ import annotations
-
 import random
 from collections import OrderedDict
 

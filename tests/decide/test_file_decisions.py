@@ -1,7 +1,5 @@
 """How files are opened, sent and cached, for hosts and workloads of the sources."""
 
-from __future__ import annotations
-
 import msgspec
 from rows import each_row
 from situations import (

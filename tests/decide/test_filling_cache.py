@@ -1,7 +1,5 @@
 """A cache that is being filled: what is foretold of it, and what is not."""
 
-from __future__ import annotations
-
 import msgspec
 from situations import GIBIBYTE, decide_without_break_evens, host, load, measured, site
 

@@ -1,7 +1,5 @@
 """Every break-even that any decision states: across it the verdict is another, within it is not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

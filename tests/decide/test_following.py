@@ -1,7 +1,5 @@
 """Following the advice makes the next run quiet: nothing is left to change, nothing is found."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

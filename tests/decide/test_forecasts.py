@@ -1,7 +1,5 @@
 """What is foretold of thread pools, and of what nobody could tell."""
 
-from __future__ import annotations
-
 import msgspec
 from rows import each_row
 from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, measured, scanned, site, two_sizes

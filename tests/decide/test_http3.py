@@ -1,7 +1,5 @@
 """``http3``: only where it is wanted, and only with what is known."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Large answers that memory holds: what ends a turn where clients keep pace, the flip elsewhere."""
 
-from __future__ import annotations
-
 import msgspec
 from rows import each_row
 from situations import MEBIBYTE, lines, nginx, scanned, site, two_sizes

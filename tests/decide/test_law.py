@@ -1,7 +1,5 @@
 """The law of decisions, held over situations drawn at random."""
 
-from __future__ import annotations
-
 import math
 import random
 import re

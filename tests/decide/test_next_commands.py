@@ -1,7 +1,5 @@
 """What is said to do next can be done: the command exists and takes those words."""
 
-from __future__ import annotations
-
 import shlex
 from importlib import import_module
 

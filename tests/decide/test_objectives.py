@@ -1,7 +1,5 @@
 """The same host and data under other objectives: pools, chunk and buffers go to their side."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

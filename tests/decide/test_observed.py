@@ -1,7 +1,5 @@
 """What was seen on the running server outranks what is assumed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

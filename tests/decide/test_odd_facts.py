@@ -1,7 +1,5 @@
 """Facts and workloads of odd values: decisions, or one line why not."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

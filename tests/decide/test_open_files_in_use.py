@@ -1,7 +1,5 @@
 """Descriptors are kept open only where no client is served a file that was replaced."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 from rows import each_row
 from situations import GIBIBYTE, host, load, site

@@ -1,7 +1,5 @@
 """Numbers that cannot be are taken as not known; those that can be stay as they are."""
 
-from __future__ import annotations
-
 import math
 
 import msgspec

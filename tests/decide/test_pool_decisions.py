@@ -1,7 +1,5 @@
 """Thread pools, for hosts and workloads that stand for the rows of the sources."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from rows import each_row

@@ -1,7 +1,5 @@
 """Every flip that ``thread-pools`` states, applied: the verdict is what was said."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings

@@ -1,7 +1,5 @@
 """What each disk is asked for, in the disk that the model reckons with."""
 
-from __future__ import annotations
-
 import pytest
 
 from nginx_tune.decide.situation import Situation

@@ -1,7 +1,5 @@
 """What hosts carry, by the model that the decisions are made by."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

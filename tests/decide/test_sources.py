@@ -1,7 +1,5 @@
 """Rows of the sources that are decisions, each with a test that names it."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``streaming``: only where somebody tells of streams, and only what does not come through."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """A decision over a range of each fact that may flip it."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from itertools import groupby

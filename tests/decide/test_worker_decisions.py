@@ -1,7 +1,5 @@
 """Workers, connections and what binds, for hosts and workloads of the sources."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, get_args
 

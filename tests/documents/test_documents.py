@@ -1,7 +1,5 @@
 """Every document: written, read back, and refused when it is something else."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

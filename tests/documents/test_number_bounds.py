@@ -1,7 +1,5 @@
 """Numbers that no site has are refused where a document is read, each field by its name."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

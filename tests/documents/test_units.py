@@ -1,7 +1,5 @@
 """Quantities as people read them have one style."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Repositories for examples."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What examples start from: a checkout, and a wheel of it without the load probe."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

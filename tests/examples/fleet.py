@@ -1,7 +1,5 @@
 """A fleet on one machine: each host has namespaces, a link, an sshd and an nginx of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A fleet's documents as `fleet-audit.yml` keeps them, of made-up hosts."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

@@ -4,8 +4,6 @@ Each runs the Job's own command with the Job's environment and mounts, as its us
 is read-only, in a network namespace. Where that namespace is missing the pod fails.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

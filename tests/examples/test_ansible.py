@@ -1,7 +1,5 @@
 """The playbooks by the real ansible-core, on four hosts with sshd and nginx of their own."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

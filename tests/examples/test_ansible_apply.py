@@ -1,7 +1,5 @@
 """The rolling deploy by the real ansible-core, on hosts that are an nginx of this machine each."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The files for CI services: valid for them, and their scripts run here."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

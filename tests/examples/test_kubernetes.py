@@ -3,8 +3,6 @@
 No cluster runs here: `stand_in_kubectl.py` stands for the control plane.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

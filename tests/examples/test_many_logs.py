@@ -3,8 +3,6 @@
 No cluster runs here: the Job's command is run for each index, and Spark's session is a stand-in.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import subprocess

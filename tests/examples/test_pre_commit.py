@@ -1,7 +1,5 @@
 """The hooks, run by pre-commit itself from a checkout."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The systemd units: systemd's own checks, and their commands run with the powers they keep."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The Terraform gate, applied by the real terraform without any provider of a registry."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Cold and warm names in a lab, shortly: what open() costs, and who still calls it."""
 
-from __future__ import annotations
-
 from importlib import resources
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An experiment as a page: what was settled comes back as it went, and is run as validate does."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

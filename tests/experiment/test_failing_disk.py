@@ -1,7 +1,5 @@
 """A disk that answers some reads with EIO, under a real nginx: counted, survived, no verdict."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Single requests: what is said on a connection before HTTP."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from pathlib import Path

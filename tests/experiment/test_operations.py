@@ -1,7 +1,5 @@
 """The process inside the sandbox: its methods, its CPUs, and what is told while one waits."""
 
-from __future__ import annotations
-
 import json
 import time
 import typing

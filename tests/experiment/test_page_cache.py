@@ -1,7 +1,5 @@
 """The page cache that a block starts with, and nginx's own caches."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

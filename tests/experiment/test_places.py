@@ -1,7 +1,5 @@
 """What a sandbox shows: the places that nginx writes to, and the facts of an emulated host."""
 
-from __future__ import annotations
-
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.facts import Cpu, Facts, Memory
 from nginx_tune.documents.lab import Lab, LabDisk, LabLink

@@ -1,7 +1,5 @@
 """A lab over TLS whose blocks start with a full page cache, on a real nginx."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """``nginx -t`` in the sandbox: what it is given before it asks."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What tests with a real nginx share; the helpers of tests/audit are at hand."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

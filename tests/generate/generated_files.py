@@ -1,7 +1,5 @@
 """Generated configurations: of every kind, for known and unknown hosts."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec

@@ -1,7 +1,5 @@
 """A generated configuration that a test can start: one process group, files in its folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from made_decisions import decide

@@ -1,7 +1,5 @@
 """HTTP/2 by single frames, over a socket. Source: RFC 9113, section 6."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import struct

@@ -1,7 +1,5 @@
 """Running the real nginx for a test."""
 
-from __future__ import annotations
-
 import subprocess
 
 PATH = {"PATH": "/usr/sbin:/usr/bin:/usr/local/sbin"}

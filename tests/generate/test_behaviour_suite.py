@@ -1,7 +1,5 @@
 """``tools/behaviour-suite``: what it puts into tests, how it reads them, and what it covers."""
 
-from __future__ import annotations
-
 import runpy
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``recommend`` and ``generate`` as a user calls them."""
 
-from __future__ import annotations
-
 import json
 import pwd
 import re

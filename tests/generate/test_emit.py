@@ -1,7 +1,5 @@
 """What the emitter does with forced settings, hostile sites and its provenance."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from functools import cache

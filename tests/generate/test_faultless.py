@@ -1,7 +1,5 @@
 """Decisions that bring what the audit would find fault with are taken out of a plan again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rows import each_row

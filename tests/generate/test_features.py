@@ -1,7 +1,5 @@
 """What a site does beside its kind: written where it is asked for or seen, and for no other."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import itertools

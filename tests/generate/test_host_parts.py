@@ -1,7 +1,5 @@
 """What decisions ask of the host: files of their own, each with its way back."""
 
-from __future__ import annotations
-
 import configparser
 
 import msgspec

@@ -1,7 +1,5 @@
 """Hunks are exact: a plan is told by itself from one that writes something else than it shows."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ Trees are drawn: what nginx takes it takes with the planned options too, and whe
 that a line is given twice the audit says so.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Decisions written into a configuration that stands: the right lines, and no other byte."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Safe fixes in a plan: in their places, never against a decision, none left for a second plan."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

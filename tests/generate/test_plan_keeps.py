@@ -1,7 +1,5 @@
 """What somebody wrote for a reason stays: headers, WebSockets, larger numbers, options of logs."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

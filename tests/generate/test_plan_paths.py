@@ -1,7 +1,5 @@
 """The paths of a configuration stay as their operator wrote them, links and ``..`` among them."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

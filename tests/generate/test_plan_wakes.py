@@ -1,7 +1,5 @@
 """No fix of the audit wakes a keepalive that the decisions refuse."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rows import each_row

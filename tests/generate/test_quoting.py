@@ -1,7 +1,5 @@
 """Values from outside: quoted so that nginx reads the same word back, or refused."""
 
-from __future__ import annotations
-
 import http.client
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """crossplane reads what was written: what was meant, and nothing of what was lost on the way."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from functools import partial

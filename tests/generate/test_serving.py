@@ -1,7 +1,5 @@
 """Generated configurations that serve: pools are found, keys spread, roots searched in order."""
 
-from __future__ import annotations
-
 import http.client
 import threading
 import time

@@ -1,7 +1,5 @@
 """How many small objects a real cache keeps: whole blocks of the file system, as reckoned."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os

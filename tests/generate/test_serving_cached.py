@@ -1,7 +1,5 @@
 """Caches that were generated or planned, on a real nginx: who gets what, and who waits."""
 
-from __future__ import annotations
-
 import gzip
 import http.client
 import socket

@@ -1,7 +1,5 @@
 """Request headers that HTTP/1.1 takes, sent over an HTTP/2 that was planned or generated."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from random import Random

@@ -1,7 +1,5 @@
 """HTTP/2 that was planned or generated, on a real nginx: what clients have of it."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from pathlib import Path

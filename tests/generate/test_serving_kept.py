@@ -1,7 +1,5 @@
 """Upstreams of a plan on a real nginx: no request goes over a connection that is not for it."""
 
-from __future__ import annotations
-
 import http.client
 import subprocess
 from pathlib import Path

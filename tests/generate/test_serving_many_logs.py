@@ -1,7 +1,5 @@
 """A planned limit of descriptors on a real nginx that has a log for each of many virtual hosts."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import resource

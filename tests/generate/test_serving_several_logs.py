@@ -1,7 +1,5 @@
 """Buffers planned for several access logs, on a real nginx: which log waits, and how long."""
 
-from __future__ import annotations
-
 import re
 import time
 import urllib.request

@@ -3,8 +3,6 @@
 Whether it starts ``nginx -t`` does not say: there an address that is in use is no fault.
 """
 
-from __future__ import annotations
-
 import http.client
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is planned beside ``stream``, on a real nginx: it starts, and sessions stay in one piece."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """Every version of nginx takes what is generated for it, from situations that are drawn."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

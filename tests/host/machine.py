@@ -1,7 +1,5 @@
 """A host made of files in memory, for tests: what a kernel prints, laid out as it lays it out."""
 
-from __future__ import annotations
-
 import posixpath
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """A host on which much holds nginx back: the facts that need a large or an ailing machine."""
 
-from __future__ import annotations
-
 from machine import Machine
 from machines import GIB_KB, SSD, XEON
 from msgspec.structs import replace

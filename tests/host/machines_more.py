@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501  # what a kernel prints stays on one line
 
-from __future__ import annotations
-
 from machine import Machine
 from machines import GIB_KB, HDD, SSD, XEON, systemd
 from machines_hindered import two_nodes

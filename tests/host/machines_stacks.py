@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501  # what a kernel prints stays on one line
 
-from __future__ import annotations
-
 from machine import Machine
 from machines import DOCKER_ID, GIB_KB, HDD, SSD, XEON, systemd
 from parts import (

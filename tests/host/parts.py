@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501  # what a kernel prints stays on one line
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from machine import Machine

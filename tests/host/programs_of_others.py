@@ -1,7 +1,5 @@
 """Trees in which somebody other than root could change what a program does."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

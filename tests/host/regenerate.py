@@ -3,8 +3,6 @@
 Review the difference. With a directory as argument, write the whole facts of each host there too.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

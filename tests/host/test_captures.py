@@ -1,7 +1,5 @@
 """Every recorded host gives the facts that were reviewed (``facts.txt``)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

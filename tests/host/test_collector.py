@@ -1,7 +1,5 @@
 """The collector: one file for old Pythons that asks all the readers may want to know."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """``doctor``: what a host lets nginx-tune measure."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

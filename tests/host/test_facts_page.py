@@ -1,7 +1,5 @@
 """docs/facts.md: every fact in a table, and every file that the table names uses the fact."""
 
-from __future__ import annotations
-
 import json
 import re
 import types

@@ -1,7 +1,5 @@
 """Whatever /proc and /sys hold, and however a capture was cut: facts, never a crash."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import json

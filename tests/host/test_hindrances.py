@@ -1,7 +1,5 @@
 """What of a host holds nginx back: each fact read, each named where it hurts and only there."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Recording and replaying this machine; taking secrets out."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

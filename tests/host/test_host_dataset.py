@@ -1,7 +1,5 @@
 """Scanning real trees: counts, sizes, residency, and how honest it is about them."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """Disk classes and groups of disks."""
 
-from __future__ import annotations
-
 from rows import each_row
 
 from nginx_tune.documents.facts import Disk, PathStorage

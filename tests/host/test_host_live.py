@@ -1,7 +1,5 @@
 """This machine through the door, with programs and files that misbehave."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """A real nginx in mounts and a network of its own, seen from outside; real accept queues."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Parsers: each with what a kernel prints and with what it never should."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

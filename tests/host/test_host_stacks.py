@@ -1,8 +1,6 @@
 """Real devices: loops, bind mounts, overlay, memory limits. Mounts live in a namespace that
 ends with the test, and with it the loop devices."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Walking real trees: bounded memory, sampling, hard links, mounts, what is not a file."""
 
-from __future__ import annotations
-
 import os
 import random
 import socket

@@ -1,7 +1,5 @@
 """Each reader with what a kernel prints, with something odd, and with nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

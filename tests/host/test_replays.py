@@ -1,7 +1,5 @@
 """The same capture gives the same bytes wherever it is read."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Which programs root runs: those that nobody else could have written."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct

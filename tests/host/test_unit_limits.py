@@ -1,7 +1,5 @@
 """The descriptor limits that nginx will start with, not those of whoever reads the facts."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from machine import Machine

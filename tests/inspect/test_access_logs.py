@@ -1,7 +1,5 @@
 """What inspect says of access logs: which of them are files that a buffer is right for."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

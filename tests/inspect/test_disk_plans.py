@@ -1,7 +1,5 @@
 """Plans, targets, refusals and curves of the disk probe, without a disk."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The disk probe on real devices whose truth is known."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

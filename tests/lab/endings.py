@@ -4,8 +4,6 @@ Each runs with a directory of its own for all that it writes, and in a cgroup of
 none of its processes leaves: whoever else runs labs on this machine is not counted.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

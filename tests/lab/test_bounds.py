@@ -1,7 +1,5 @@
 """What nginx may use up, what is said where it cannot be bounded, and what is done without."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Cgroups on a made-up cgroup file system: v1, v2 and hybrid, without touching the host's."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

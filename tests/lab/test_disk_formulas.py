@@ -1,7 +1,5 @@
 """The formulas of modelled disks against a simulation of the very process that serves them."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math

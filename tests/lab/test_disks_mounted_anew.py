@@ -1,7 +1,5 @@
 """Names that are made cold are read from the disk again, whoever else had the lab in sight."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 The gate tries a sample, `make test-all` every ending.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

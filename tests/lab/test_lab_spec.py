@@ -1,7 +1,5 @@
 """``--lab``: classes, TOML files and facts, as the lab that comes of them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable

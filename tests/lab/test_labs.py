@@ -1,7 +1,5 @@
 """``lab list``, ``lab clean`` and images: only what a dead run left, and what nobody uses."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Whose a directory is can be told whenever there is one, and a killed keeper is stood in for."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

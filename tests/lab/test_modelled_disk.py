@@ -1,7 +1,5 @@
 """Modelled disks as fio and the disk probe see them."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import mmap

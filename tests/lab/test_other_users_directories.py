@@ -1,7 +1,5 @@
 """An ordinary user's nginx writes below directories of others: in memory, their files in sight."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

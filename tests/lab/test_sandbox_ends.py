@@ -3,8 +3,6 @@
 How a command may end is in ``test_endings.py``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

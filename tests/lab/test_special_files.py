@@ -1,7 +1,5 @@
 """What nginx would wait at for ever is named before it is started."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is around nginx in a lab: a limited link, a slow origin, a certificate."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import http.client

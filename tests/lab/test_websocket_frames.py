@@ -1,7 +1,5 @@
 """Frames of WebSocket, and what the stubs echo."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Access logs whose truth is known: made from a seed."""
 
-from __future__ import annotations
-
 import heapq
 import random
 import time

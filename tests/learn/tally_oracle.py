@@ -4,8 +4,6 @@ It works by definition where the executable works by rows: samples of the whole 
 level that fits, time in flight by the overlap of each request with each second.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

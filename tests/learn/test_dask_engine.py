@@ -1,7 +1,5 @@
 """``nginx-tune learn --engine dask``: the bytes of one run, whatever happens to the cluster."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

@@ -1,7 +1,5 @@
 """``nginx-tune learn --partials``, and logs by URL: an interrupted run goes on."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """``nginx-tune learn`` on files as they are found."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

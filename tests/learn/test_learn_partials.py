@@ -1,7 +1,5 @@
 """``nginx-tune learn --partial`` and ``nginx-tune merge`` on files."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

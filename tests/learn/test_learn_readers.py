@@ -4,8 +4,6 @@ The counts of damaged lines are those of a second reader, in Python, that gave t
 (the time in flight without lines far in time from all others, which count now).
 """
 
-from __future__ import annotations
-
 import random
 
 import msgspec

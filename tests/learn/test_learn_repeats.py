@@ -1,7 +1,5 @@
 """``nginx-tune learn`` with the same log twice, and with logs that have lines in common."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

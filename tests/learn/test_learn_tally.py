@@ -1,7 +1,5 @@
 """Tallies of parts add up to the tally of the whole, in any order and grouping."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """What is learnt from a log is what the log was made of."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from functools import cache

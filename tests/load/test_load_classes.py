@@ -1,7 +1,5 @@
 """How the files of a site become the classes of a load plan."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec import structs
 

@@ -4,8 +4,6 @@ Nothing in here knows a formula. Files are whole pieces of the cache, or several
 some may be gone while others are there.
 """
 
-from __future__ import annotations
-
 import random
 from bisect import bisect
 from collections import OrderedDict

@@ -4,8 +4,6 @@ Nothing in here knows a formula: events happen in time order, first in, first ou
 seen is counted. Every run is seeded.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections import deque

@@ -1,7 +1,5 @@
 """Times of whole answers, against a simulation; and that more hardware never makes them slower."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """How far the time in cold reads is from its mean, against drawn files and misses."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the model makes of a disk's measured curve."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

@@ -1,7 +1,5 @@
 """Names that are forgotten, and cold files that are shared, against a simulated cache."""
 
-from __future__ import annotations
-
 import random
 from collections import OrderedDict
 from dataclasses import replace

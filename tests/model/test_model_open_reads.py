@@ -1,7 +1,5 @@
 """Files that a loop reads in turn: how long it stands in them, against a simulated disk."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from dataclasses import replace

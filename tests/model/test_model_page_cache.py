@@ -1,7 +1,5 @@
 """The stated range of hits against simulated page caches, on data drawn at random."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

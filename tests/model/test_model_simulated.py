@@ -1,7 +1,5 @@
 """The model's queues against the simulator, in situations that no constant was fitted to."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from itertools import pairwise

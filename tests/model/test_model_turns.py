@@ -1,7 +1,5 @@
 """Waits behind large answers that memory holds, against a simulated loop and by what is known."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

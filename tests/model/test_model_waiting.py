@@ -1,7 +1,5 @@
 """Disks that stand still, and the peak of what is under way, against the simulator."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What ``-g`` of the running master gives counts as lines of its configuration."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The nginx program and its running processes: real ones, and ones that only look like it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

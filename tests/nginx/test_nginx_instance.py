@@ -1,7 +1,5 @@
 """The scratch nginx: it comes up, or says why not, and always goes."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 The programs are real builds (tools/nginx-layouts), each put where it was built to be.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A unix socket of nginx is reached, and nothing else that is put in its place."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """Which part of split_clients a key falls into, against a real nginx."""
 
-from __future__ import annotations
-
 import http.client
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which nginx is meant and run, with others about that only call themselves so."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

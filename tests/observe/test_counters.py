@@ -1,7 +1,5 @@
 """Counters of the kernel and of nginx, as text."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """What an error log tells beside overflowing pools."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 from fuzzing import changed, fuzzed

@@ -1,7 +1,5 @@
 """Error logs: their end, and what is written while they are watched."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

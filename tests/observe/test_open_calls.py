@@ -1,7 +1,5 @@
 """Calls of open() by main threads: what the kernel's lines say, and those of a real nginx."""
 
-from __future__ import annotations
-
 import http.client
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """System calls, samples and delays of a worker, as the kernel tells them."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """Loop turns from what tracefs and bpftrace write."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -4,8 +4,6 @@
 has not.
 """
 
-from __future__ import annotations
-
 import http.client
 import os
 import signal

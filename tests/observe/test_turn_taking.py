@@ -1,7 +1,5 @@
 """Who waits for whom: who spoke last on a connection, from what the kernel tells."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

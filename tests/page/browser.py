@@ -1,7 +1,5 @@
 """Headless Chromium by its debugging pipe: pages as a reader has them, keys as a reader presses."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,7 +1,5 @@
 """Documents of each kind that a page shows, small and made by hand, and a reader of pages."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Documents that somebody else wrote: read as they are or refused in one line, and then shown."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Documents inside of a page: read back the same, and never markup."""
 
-from __future__ import annotations
-
 import bz2
 import json
 import random

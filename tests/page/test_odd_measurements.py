@@ -1,7 +1,5 @@
 """Measurements of odd values: added, compared and judged, or one line why not."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

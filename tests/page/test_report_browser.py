@@ -1,7 +1,5 @@
 """The page in a browser: what a reader sees, hears and reaches by keys."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

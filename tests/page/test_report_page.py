@@ -1,7 +1,5 @@
 """The page of a report: its numbers are the document's, text stays text, nothing is fetched."""
 
-from __future__ import annotations
-
 import html
 import itertools
 import re

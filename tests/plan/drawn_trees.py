@@ -1,7 +1,5 @@
 """Trees and hosts drawn at random, of what is written most: for laws that hold over all of them."""
 
-from __future__ import annotations
-
 import random
 
 import msgspec

@@ -1,7 +1,5 @@
 """Caches of other modules than proxy, and of directories that no location would use."""
 
-from __future__ import annotations
-
 import msgspec
 from made_decisions import decide
 from rows import each_row

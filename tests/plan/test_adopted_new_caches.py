@@ -1,7 +1,5 @@
 """A site that had no cache gets one where it answers all who ask alike, and nowhere else."""
 
-from __future__ import annotations
-
 from made_decisions import decide
 from msgspec.structs import replace
 from rows import each_row

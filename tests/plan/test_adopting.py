@@ -1,7 +1,5 @@
 """Decisions held against a site: each setting says where it is to go."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

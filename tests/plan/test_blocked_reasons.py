@@ -1,7 +1,5 @@
 """What a decision says for itself where it would have changed something and is blocked."""
 
-from __future__ import annotations
-
 from made_decisions import decide
 from rows import each_row
 from situations import host, load, nginx, site

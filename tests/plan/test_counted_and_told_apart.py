@@ -1,7 +1,5 @@
 """HTTP/2 stays off beside what counts or chooses, whichever way round it says so."""
 
-from __future__ import annotations
-
 from rows import each_row
 from test_multiplexing import held
 

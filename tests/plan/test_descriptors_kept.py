@@ -1,7 +1,5 @@
 """The limit of descriptors: room for logs and listeners, and never fewer than workers have."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What many places want is written once, in the block around them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
 

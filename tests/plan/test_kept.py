@@ -1,7 +1,5 @@
 """Connections are kept to upstreams that are always asked as the same client, and to no others."""
 
-from __future__ import annotations
-
 import msgspec
 from made_decisions import decide
 from rows import each_row

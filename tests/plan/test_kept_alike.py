@@ -1,7 +1,5 @@
 """No connection is kept that another protocol, or a place that verifies nothing, would leave."""
 
-from __future__ import annotations
-
 from rows import each_row
 from test_kept import KEPT, PLAIN, conf, kept, lines, said
 

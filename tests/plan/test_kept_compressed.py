@@ -1,7 +1,5 @@
 """Places that HTTP/1.1, or a kept connection that closes, would give wrong answers stay."""
 
-from __future__ import annotations
-
 from rows import each_row
 from test_kept import KEPT, PLAIN, conf, kept, lines, said
 

@@ -1,7 +1,5 @@
 """The kind that a configuration shows, and how far it is believed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from command_line import RunCli

@@ -1,7 +1,5 @@
 """Plan, recommend and audit say one thing of a tree: laws over trees and hosts drawn at random."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Options of a socket are written once for it, however often and in whatever spelling it stands."""
 
-from __future__ import annotations
-
 from rows import each_row
 
 from nginx_tune.change.plan.changing import as_changes

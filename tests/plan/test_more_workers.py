@@ -1,7 +1,5 @@
 """What is told of more workers: limits of which each has its own, and Lua that ran in one."""
 
-from __future__ import annotations
-
 from made_decisions import decide
 from rows import each_row
 from situations import host, load, nginx, site

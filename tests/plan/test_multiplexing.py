@@ -1,7 +1,5 @@
 """HTTP/2 stays off where what stands was made for one request after another."""
 
-from __future__ import annotations
-
 from made_decisions import decide
 from rows import each_row
 from situations import host, load, nginx, site

@@ -1,7 +1,5 @@
 """Every access log of a configuration gets its buffer, or the reason why it gets none."""
 
-from __future__ import annotations
-
 from made_decisions import decide
 from rows import each_row
 from situations import host, load, nginx, site

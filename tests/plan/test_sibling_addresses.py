@@ -3,8 +3,6 @@
 An option would have nginx bind that address too, beside the wildcard: it does not start any more.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from rows import each_row

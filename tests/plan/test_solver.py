@@ -1,7 +1,5 @@
 """Numbers and words of a plan are for what is there once it is made, whatever of it is left out."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator, Sequence

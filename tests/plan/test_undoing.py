@@ -1,7 +1,5 @@
 """Each line that stands against a decision is found, and has what undoes it."""
 
-from __future__ import annotations
-
 from typing import cast
 
 from rows import each_row

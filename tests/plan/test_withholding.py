@@ -1,7 +1,5 @@
 """What stands in a tree that a decision would break keeps it from being written."""
 
-from __future__ import annotations
-
 from made_decisions import decide
 from msgspec.structs import replace
 from rows import each_row

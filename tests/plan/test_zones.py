@@ -1,7 +1,5 @@
 """A zone has room for its upstream's servers and a name of its own."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

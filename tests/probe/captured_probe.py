@@ -4,8 +4,6 @@
 ``runs``, each of these a command and what it reads) and prints a list, one told of each run.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import os

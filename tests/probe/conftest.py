@@ -1,7 +1,5 @@
 """A real nginx with files of known sizes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

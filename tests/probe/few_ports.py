@@ -1,7 +1,5 @@
 """Run in a network with ten local ports: two loads, their measurements a line each."""
 
-from __future__ import annotations
-
 import socket
 import sys
 import threading

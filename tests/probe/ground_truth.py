@@ -17,8 +17,6 @@ clock) and ``unstamped`` (requests whose arrival the kernel did not tell). Stand
 Used by the tests beside it and by ``benchmarks/conformance.py``.
 """
 
-from __future__ import annotations
-
 import argparse
 import heapq
 import itertools

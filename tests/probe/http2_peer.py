@@ -1,7 +1,5 @@
 """A server that speaks frames of HTTP/2 as told, right or wrong; the client's are read in part."""
 
-from __future__ import annotations
-
 import contextlib
 import heapq
 import itertools

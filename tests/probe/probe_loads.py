@@ -1,7 +1,5 @@
 """Load plans for the files that the scratch nginx serves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 The same truths with the tolerances of a quiet machine: ``benchmarks/conformance.py``.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

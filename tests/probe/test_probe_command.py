@@ -1,7 +1,5 @@
 """``nginx-tune probe`` as a user calls it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

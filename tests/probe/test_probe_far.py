@@ -1,7 +1,5 @@
 """Distance, losses and reordering on the way to nginx: all is answered, and the way is told."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Gates on one run, and its figures for other programs."""
 
-from __future__ import annotations
-
 import csv
 import io
 

@@ -1,7 +1,5 @@
 """The load probe over HTTP/2: against the real nginx of several versions, and peers that err."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

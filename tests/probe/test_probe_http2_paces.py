@@ -1,7 +1,5 @@
 """Slow clients over HTTP/2, and answers that are more urgent than others, on a real nginx."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The load probe over HTTP/3: against the real nginx of two versions, and ports without QUIC."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

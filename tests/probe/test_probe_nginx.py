@@ -1,7 +1,5 @@
 """The probe against the real nginx: every body whole, and ten thousand idle connections."""
 
-from __future__ import annotations
-
 import http.client
 import math
 import re

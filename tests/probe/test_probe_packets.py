@@ -1,7 +1,5 @@
 """The guard rails by what is on the wire: a target that is not allowed gets not one packet."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

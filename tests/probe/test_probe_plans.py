@@ -1,7 +1,5 @@
 """Loads of one URL by options, load plans as files, replays and the search, on the real nginx."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The parts around the probe that need no probe: listeners, URLs, caps, the report."""
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 from collections import Counter

@@ -1,7 +1,5 @@
 """The load probe over TLS, against the real nginx."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """How the load probe reaches a real nginx: unix sockets, PROXY protocol, TLS by wish."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import re

@@ -1,7 +1,5 @@
 """What was left to send when nothing woke the connection any more; waits that never slept."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """Starting the ground-truth server, and plans for it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

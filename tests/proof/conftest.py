@@ -1,7 +1,5 @@
 """Factories of measurements, so that a test names only what it is about."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Pseudo-experiments from recorded runs that were all alike: dealt out as two variants."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

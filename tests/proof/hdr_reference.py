@@ -1,7 +1,5 @@
 """Histograms recorded and written by the reference implementation for Python."""
 
-from __future__ import annotations
-
 import base64
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """The search for a capacity, on response curves whose answer is known."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the connections of several load hosts with HTTP/2 came to together."""
 
-from __future__ import annotations
-
 import pytest
 
 from nginx_tune.documents.measured_class import Http2Streams

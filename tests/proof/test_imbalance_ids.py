@@ -1,7 +1,5 @@
 """The workers of a run by the process ids that the host knows them by."""
 
-from __future__ import annotations
-
 from nginx_tune.documents.measured_class import ClassMeasurement, WorkerShare
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.measure.proof.workers import with_imbalance, with_worker_ids

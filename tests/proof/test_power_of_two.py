@@ -1,7 +1,5 @@
 """Latencies by powers of two, against counting each value by itself."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Numbers of which some requests were cut off: lower bounds, that decide upwards alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import msgspec

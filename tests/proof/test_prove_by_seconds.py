@@ -1,7 +1,5 @@
 """The cross-check of a verdict by the seconds inside its runs."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """In how many rounds a claim held."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from rows import each_row

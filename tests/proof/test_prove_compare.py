@@ -1,7 +1,5 @@
 """Windows against each other: what is told, and what is left open."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """What the same requests cost, beside the primary metric."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 

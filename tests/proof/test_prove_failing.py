@@ -1,7 +1,5 @@
 """Requests that fail in both variants, and what is said of a candidate whose requests fail."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

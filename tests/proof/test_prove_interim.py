@@ -1,7 +1,5 @@
 """Looking repeatedly: what all looks together claim wrongly stays below 5 %."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The knee on curves whose truth is known."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 

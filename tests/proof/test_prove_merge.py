@@ -1,7 +1,5 @@
 """Merged measurements: the same as one load host that had sent it all."""
 
-from __future__ import annotations
-
 import math
 import statistics
 

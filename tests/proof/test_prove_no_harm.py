@@ -4,8 +4,6 @@ The source saw the load go from 50 to 173, iowait from 31.9 to 61.5 % and VIRT f
 while nine times as much was served.
 """
 
-from __future__ import annotations
-
 import random
 
 from rows import each_row

@@ -1,7 +1,5 @@
 """Predictions held against what was measured: inside, outside, or not to be told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import msgspec

@@ -3,8 +3,6 @@
 ``benchmarks/verdict_errors.py`` does the same for every metric with thousands of experiments.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

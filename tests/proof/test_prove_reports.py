@@ -1,7 +1,5 @@
 """Reports against golden files; ``NGINX_TUNE_WRITE_GOLDEN=1`` writes them anew."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The strategy of a search: what is measured next, and who is worth a proof."""
 
-from __future__ import annotations
-
 import math
 
 from rows import each_row

@@ -1,7 +1,5 @@
 """The statistics on simulated hosts: how often a verdict is wrong, how often it is missed."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

@@ -1,7 +1,5 @@
 """Steady state: trends are found where they are, and hardly where they are not."""
 
-from __future__ import annotations
-
 import random
 from itertools import permutations
 

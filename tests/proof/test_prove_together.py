@@ -1,7 +1,5 @@
 """Several metrics tested together: by hand, against a plain count, and on noise."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

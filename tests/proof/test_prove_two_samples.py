@@ -1,7 +1,5 @@
 """Two samples that are not paired: against tables, by brute force, on simulated runs."""
 
-from __future__ import annotations
-
 import random
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """What a change takes away though all is answered: names, locations, and other answers."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is told of long connections when their server ends them, in one way or another."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import socket

@@ -1,7 +1,5 @@
 """What this host refuses of a new configuration: held against the real nginx, started with it."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

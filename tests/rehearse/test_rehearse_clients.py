@@ -1,7 +1,5 @@
 """A rehearsal's plan: the connections that a site can hold, its rate, the bytes that change."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from nginx_tune.conf.scopes import servers

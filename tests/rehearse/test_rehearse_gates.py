@@ -1,7 +1,5 @@
 """Gates on a rehearsal, its exit status, its phases and what people read of it."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Sequence

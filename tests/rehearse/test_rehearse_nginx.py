@@ -1,7 +1,5 @@
 """``rehearse`` on the real nginx: what a change takes, and what it loses."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

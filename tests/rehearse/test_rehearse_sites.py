@@ -1,7 +1,5 @@
 """Sites of which not every place answers who asks from outside, rehearsed on a real nginx."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

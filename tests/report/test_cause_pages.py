@@ -1,7 +1,5 @@
 """A page for every cause that observe can name, and none for one that it cannot."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 from command_line import RunCli

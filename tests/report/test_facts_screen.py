@@ -1,7 +1,5 @@
 """What the screen of a host says beside the usual."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 from rows import each_row
 

@@ -1,7 +1,5 @@
 """Files on a terminal: comments and sentences folded, every other byte as it is."""
 
-from __future__ import annotations
-
 from rows import each_row
 
 from nginx_tune.report.folding import fold_file

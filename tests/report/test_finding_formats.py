@@ -1,7 +1,5 @@
 """Every form of findings for other programs, from one set that means harm."""
 
-from __future__ import annotations
-
 import json
 import re
 import xml.etree.ElementTree as ET

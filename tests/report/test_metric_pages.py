@@ -1,7 +1,5 @@
 """A page for every metric that a gate can name, and no page for one that there is not."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product

@@ -1,7 +1,5 @@
 """``tools/draw-pictures``: a terminal as a picture, and the pictures that pages show."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import importlib.util
 import re

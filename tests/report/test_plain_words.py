@@ -1,7 +1,5 @@
 """Words that contradict nothing beside them."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

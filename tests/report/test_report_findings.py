@@ -1,7 +1,5 @@
 """Findings on the console."""
 
-from __future__ import annotations
-
 import json
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Which nginx was meant, in as few lines as tell it."""
 
-from __future__ import annotations
-
 from rows import each_row
 
 from nginx_tune.documents.facts import Nginx, NginxCandidate

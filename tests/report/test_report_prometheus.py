@@ -1,7 +1,5 @@
 """Metrics are what Prometheus' own parser reads."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -4,8 +4,6 @@ GitHub's runner reads each line of a log: ``::NAME`` at its beginning, spaces as
 ``##[NAME]`` anywhere in it (actions/runner, ActionCommand.cs).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Numbers that nobody can mean in a scenario: refused before anything runs, by their field."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from pathlib import Path

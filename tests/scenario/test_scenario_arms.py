@@ -1,7 +1,5 @@
 """Arms of scenarios: what is refused, what is written, and what each mechanism does, shortly."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable

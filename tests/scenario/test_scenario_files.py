@@ -1,7 +1,5 @@
 """Scenario files with a fault are refused before anything runs."""
 
-from __future__ import annotations
-
 from importlib import resources
 from pathlib import Path
 

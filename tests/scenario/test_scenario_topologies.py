@@ -1,7 +1,5 @@
 """Scenarios over TLS and through a caching proxy, shortly, on a real nginx."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

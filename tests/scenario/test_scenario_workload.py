@@ -1,7 +1,5 @@
 """The workload and the popularity that a scenario declares."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """The built-in scenarios, short, through the command line on a real nginx in a real lab."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The table of what the sources state: whole, and true of scenarios, commands and claims."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Secrets as people have them, drawn by the seed of the run (``tests/tiers.py``)."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

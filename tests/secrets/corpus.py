@@ -1,7 +1,5 @@
 """Ways to hold a secret, made into whole configurations with a secret that is drawn."""
 
-from __future__ import annotations
-
 import base64
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """No command shows a secret that its inputs hold, in any form of its output or on stderr."""
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Iterator

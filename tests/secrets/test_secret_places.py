@@ -1,7 +1,5 @@
 """No way to hold a secret in a configuration shows it in what is made of the configuration."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Commands run on the ordinary sites: each a cell of the matrix in docs/sites.md."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

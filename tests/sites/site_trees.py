@@ -5,8 +5,6 @@ A site is a directory here: its files below ``etc`` or ``usr`` as the host would
 where the tree is laid out; served files, certificates and directories only where nginx runs.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What the rules ask for goes together, on ordinary sites and in their own examples."""
 
-from __future__ import annotations
-
 import re
 from itertools import combinations, product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ordinary sites: audit and plan say of each what its table says, and no more."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

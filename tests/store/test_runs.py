@@ -1,7 +1,5 @@
 """Stored runs: whole or not at all, bounded, found by the first digits, never trusted."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

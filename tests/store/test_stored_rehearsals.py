@@ -1,7 +1,5 @@
 """Rehearsals among the stored runs: listed, shown, judged by other gates, never compared."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """No result takes the place of what nginx reads, whichever option names it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

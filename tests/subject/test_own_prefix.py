@@ -1,7 +1,5 @@
 """What relative paths of a configuration stand on where no ``-p`` is given."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

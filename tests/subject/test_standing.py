@@ -1,7 +1,5 @@
 """What a file in place of an installed one keeps: user, media types, compression."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

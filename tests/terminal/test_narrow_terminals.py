@@ -1,7 +1,5 @@
 """What commands print on a narrow terminal: whole words and commands, no line too wide."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

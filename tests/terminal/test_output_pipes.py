@@ -1,7 +1,5 @@
 """Results that go to a named pipe, and names of results that are none."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where results go: full disks, closed ends, links, rights of files."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What is shown while something runs: steps, the live display at every width, plain lines."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Screens on a terminal: what holds at every width."""
 
-from __future__ import annotations
-
 import io
 import random
 import re

@@ -1,7 +1,5 @@
 """Which places of a site are asked, on a real nginx: those that answer who asks from outside."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which limits for each client a load from one address meets."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Compression is exercised where a variant compresses, by requests that are alike for both."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

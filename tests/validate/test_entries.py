@@ -1,7 +1,5 @@
 """Which files both configurations are asked for, by their places and by their first answers."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import pytest

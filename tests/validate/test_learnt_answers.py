@@ -1,7 +1,5 @@
 """``validate`` learns what answers before it measures, on a real nginx."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What a candidate no longer serves: where it is reached, by which names, and what it answers."""
 
-from __future__ import annotations
-
 from typing import TypedDict
 
 from test_site_plans import tree_of

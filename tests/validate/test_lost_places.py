@@ -1,7 +1,5 @@
 """Servers, names and files that only the baseline has, on a real nginx: asked before any load."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

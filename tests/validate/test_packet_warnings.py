@@ -1,7 +1,5 @@
 """Settings about packets, tried over a link whose packets are unlike a network's."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

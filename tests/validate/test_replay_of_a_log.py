@@ -1,7 +1,5 @@
 """From the access log of a server to the same requests in a lab, whose files are made for them."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import time

@@ -1,7 +1,5 @@
 """``validate --search``, ``--max-time`` and ``--objective``: pretended runs first, then nginx."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pure parts of a validation: what is asked, what is stubbed, what is added to a tree."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from typing import Literal

@@ -1,7 +1,5 @@
 """What of a lab's data is in memory as each block of ``validate`` starts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

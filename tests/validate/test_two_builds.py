@@ -1,7 +1,5 @@
 """Two builds of nginx under one configuration, or each under its own."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``validate`` through the command line: real configurations, real gates."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

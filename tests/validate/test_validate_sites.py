@@ -1,7 +1,5 @@
 """``validate`` on configurations as they are met: several servers, logs beside the files."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``validate`` of a server that leaves requests unanswered: bounds, and gates that never pass."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

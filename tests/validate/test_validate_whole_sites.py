@@ -1,7 +1,5 @@
 """``validate`` on all that a site is: servers beside servers, upstreams, logins, pure proxies."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

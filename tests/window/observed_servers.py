@@ -1,7 +1,5 @@
 """A real nginx that `observe` watches in tests, and what it says of it."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import threading

@@ -1,7 +1,5 @@
 """A server that answers a while after it was asked."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

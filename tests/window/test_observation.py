@@ -1,7 +1,5 @@
 """Observing a real nginx that really waits for a disk: a loop device behind a limit."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import itertools

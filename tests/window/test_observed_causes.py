@@ -1,7 +1,5 @@
 """Causes that are no disk: `observe` names what a real nginx waits for."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os

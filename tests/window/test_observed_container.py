@@ -3,8 +3,6 @@
 What it is called inside is something else outside: its port and its logs have others' names here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Waits and refusals of a real nginx whose connections are kept and whose clients never pause."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import threading

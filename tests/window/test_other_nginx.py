@@ -1,7 +1,5 @@
 """Several nginx run: which one was watched is said, and what the others did."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import subprocess

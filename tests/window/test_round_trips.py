@@ -1,7 +1,5 @@
 """How far away clients are: what looks at their connections come to, and who uses it."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """What a host's counters and its logs say over a window: its load, its iowait, its ports."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

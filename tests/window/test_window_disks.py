@@ -1,7 +1,5 @@
 """Disks on disks: what is asked of both counts once."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

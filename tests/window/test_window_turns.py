@@ -1,7 +1,5 @@
 """Turns that were not seen whole: where they make a statistic a lower bound, and where not."""
 
-from __future__ import annotations
-
 import pytest
 from tiers import REPEAT, dice, draws
 

@@ -1,7 +1,5 @@
 """What makes a window of a server unfit, by processes that are no nginx."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import threading

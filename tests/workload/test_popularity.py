@@ -1,7 +1,5 @@
 """The curve of popularity and the Zipf law, on objects whose law is known."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 
