@@ -53,7 +53,7 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts, with_nginx_version
-from nginx_tune.documents.findings import Baseline, Findings, NeedsFacts, Severity, Unparsed
+from nginx_tune.documents.findings import Baseline, Findings, NeedsFacts, Severity
 from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import ExitStatus, UndecidedError, worst
 from nginx_tune.nginx.elsewhere import missing_includes
@@ -289,10 +289,8 @@ def _tried(
     notes: list[str],
 ) -> Findings:
     """The findings, with the chosen nginx and, if requested, the result of its ``nginx -t``."""
-    if options["runs_test"] and any(map(_is_special, findings.files_unparsed)):
-        notes.append(
-            "nginx -t was not run: an include is not a regular file, and nginx would wait for it"
-        )
+    if options["runs_test"] and any(unparsed.is_fifo for unparsed in findings.files_unparsed):
+        notes.append("nginx -t was not run: an include is a FIFO, and nginx would wait for it")
     elif options["runs_test"] and findings.unread:
         notes.append("nginx -t was not run: some included files are not here")
     elif options["runs_test"]:
@@ -303,11 +301,6 @@ def _tried(
         findings = replace(findings, nginx_choice=subject.facts.nginx.choice)
         tell_choice(ctx, subject.facts.nginx)
     return findings
-
-
-def _is_special(unparsed: Unparsed) -> bool:
-    """True for an include of a FIFO, a socket or a device, which the sandbox does not have."""
-    return ": cannot read: a " in unparsed.reason and unparsed.reason.endswith(", not a file")
 
 
 _REPEATED = (

@@ -275,7 +275,12 @@ class _Reading:
             elif self.maps is not None and reason.startswith(_ABSENT):
                 self._miss(place, path, getattr(error, "target", ""), reason)
             else:
-                self._fault(place.file, place.line, f"include {path}: cannot read: {reason}")
+                self._fault(
+                    place.file,
+                    place.line,
+                    f"include {path}: cannot read: {reason}",
+                    is_fifo=getattr(error, "is_fifo", False),
+                )
             self.failed.add(path)
             return None
         source = Source.decode(path, data)
@@ -398,8 +403,10 @@ class _Reading:
             )
         )
 
-    def _fault(self, file: str, line: int | None, reason: str) -> None:
-        self.unparsed.append(Unparsed(file=as_utf8(file), line=line, reason=as_utf8(reason)))
+    def _fault(self, file: str, line: int | None, reason: str, *, is_fifo: bool = False) -> None:
+        self.unparsed.append(
+            Unparsed(file=as_utf8(file), line=line, reason=as_utf8(reason), is_fifo=is_fifo)
+        )
 
 
 _LINK_TEXT = re.compile(r"[^\s;{}\"'#$]*/[^\s;{}\"'#$]+\s*")

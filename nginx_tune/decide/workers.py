@@ -232,7 +232,8 @@ ENOUGH_DESCRIPTORS = 65_536
 """Number of descriptors that is enough for any decision."""
 DESCRIPTORS_NEEDED = "descriptors needed per worker"
 DESCRIPTORS_EACH = "descriptors per connection"
-"""Names of evidence, as is the constant above."""
+CAN_RAISE = "limits.can_raise"
+"""Names of evidence, as are the two constants above."""
 
 
 def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
@@ -266,6 +267,8 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
         Quantity("limits.nofile_hard", limits.nofile_hard, "descriptors"),
         Quantity("limits.nr_open", limits.nr_open, "descriptors"),
     )
+    if limits.is_hard_final:
+        evidence.append(Evidence(fact=CAN_RAISE, value=False))
     if d.soft is not None and suffices(d.soft, needed):
         return Decision(
             id="file-limits",

@@ -147,6 +147,11 @@ class Limits(Part, frozen=True, kw_only=True):
     can_raise: bool | None = None
     """True if the hard limit can be raised (CAP_SYS_RESOURCE in the initial user namespace)."""
 
+    @property
+    def is_hard_final(self) -> bool:
+        """True if it is known that nginx cannot set a limit above ``nofile_hard``."""
+        return self.can_raise is False and self.nofile_of != "reader"
+
 
 class Queues(Part, frozen=True, kw_only=True):
     """The packet queues of a link."""

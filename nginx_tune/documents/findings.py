@@ -76,6 +76,8 @@ class Unparsed(Part, frozen=True, kw_only=True):
     file: str
     line: int | None = None
     reason: str
+    is_fifo: bool = False
+    """True for an include of a FIFO, for which ``nginx -t`` would wait."""
 
 
 class NginxTest(Part, frozen=True, kw_only=True):

@@ -23,11 +23,14 @@ class HostReadError(UndecidedError):
     ``refused`` is the reason why a program that is there must not be run; empty for other errors.
     """
 
-    def __init__(self, question: str, reason: str, *, refused: str = "") -> None:
+    def __init__(
+        self, question: str, reason: str, *, refused: str = "", is_fifo: bool = False
+    ) -> None:
         super().__init__(f"{question}: {reason}")
         self.question = question
         self.reason = reason
         self.refused = refused
+        self.is_fifo = is_fifo
 
 
 class ProgramResult(NamedTuple):

@@ -129,13 +129,16 @@ def of_nginx(host: Host, limits: Limits, *, is_running: bool) -> Limits:
 
 
 def _read_can_raise(host: Host, process: str) -> bool | Missing:
-    """True for a process that may raise its hard limits.
+    """True for a process that may raise its hard limits; an ordinary reader's rights say nothing.
 
     Source: kernel/sys.c do_prlimit() uses capable(), which checks the initial user namespace: the
             one that maps every user to itself.
     """
     text = attempt(host.read_text, f"/proc/{process}/status")
-    mask = text if isinstance(text, Missing) else parse_status(text).get("CapEff")
+    status = {} if isinstance(text, Missing) else parse_status(text)
+    if process == "self" and status.get("Uid", "0 0").split()[1:2] != ["0"]:
+        return Missing("an ordinary user read it, who may do less than nginx's master")
+    mask = text if isinstance(text, Missing) else status.get("CapEff")
     if not isinstance(mask, str):
         return mask or Missing("/proc/PID/status has no capabilities")
     capabilities = parse_capabilities(mask)

@@ -33,7 +33,7 @@ class LiveHost:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             with os.fdopen(descriptor, "rb", buffering=0) as file:
                 if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-                    raise HostReadError(question, "a FIFO, not a file")
+                    raise HostReadError(question, "a FIFO, not a file", is_fifo=True)
                 data = _read_up_to(file.fileno(), limit_bytes)
         except (OSError, ValueError) as error:
             _refuse(question, error)

@@ -28,6 +28,7 @@ from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
 from nginx_tune.report.text import bytes_text, one_line
 
 MOST_FINDINGS = 3
+MOST_UNPARSED = 3
 
 _STATES: dict[str, SwitchVerdict] = {
     "measure": "measure",
@@ -248,17 +249,19 @@ def _documents(options: Sequence[str], *, but: str) -> list[str]:
 
 
 def check_screen(check: FirstLook) -> Screen:
-    """The screen: the bottleneck, host, switches, findings, and the next command."""
-    if check.files_unparsed:
-        return [
-            [Line(_unparsed(file), "answer") for file in check.files_unparsed],
-            _next_lines(check),
-        ]
-    first = (check.headline, check.binding)
+    """The screen: the bottleneck, host, switches, findings, and the next command.
+
+    Files that cannot be parsed stand in place of the bottleneck and the switches.
+    """
+    first = [line for line in (check.headline, check.binding) if line]
+    first += [_unparsed(file) for file in check.files_unparsed[:MOST_UNPARSED]]
+    more = len(check.files_unparsed) - MOST_UNPARSED
+    if more > 0:
+        first.append(f"{plural(more, 'more file')} cannot be parsed")
     return [
-        [Line(one_line(line), "answer") for line in first if line],
+        [Line(one_line(line), "answer") for line in first],
         [Table(_host_rows(check.host), has_head=False)],
-        [Table(_switch_rows(check.switches), has_head=False)],
+        *([[Table(rows, has_head=False)]] if (rows := _switch_rows(check.switches)) else []),
         _findings(check),
         _next_lines(check),
     ]
@@ -266,7 +269,7 @@ def check_screen(check: FirstLook) -> Screen:
 
 def _unparsed(file: Unparsed) -> str:
     place = f"{file.file}:{file.line}" if file.line else file.file
-    return one_line(f"{place}: cannot be parsed: {file.reason}")
+    return f"{place}: cannot be parsed: {file.reason}"
 
 
 def _next_lines(check: FirstLook) -> ScreenBlock:

@@ -228,3 +228,18 @@ def test_a_declared_kind_decides_as_it_does_for_recommend(run_cli: RunCli) -> No
     check = _checked(run_cli, *described)
     assert check["binding"] == recommended["binding"]
     assert check["binding"] != _checked(run_cli, *described[:-2])["binding"]
+
+
+def test_files_that_cannot_be_parsed_leave_room_for_the_host(
+    run_cli: RunCli, tree: Path, tmp_path: Path
+) -> None:
+    for name in "abcde":
+        (tmp_path / f"{name}.conf").write_text("}")
+    late = "sendfile_max_chunk 1q;"
+    tree.write_text(CONF.format(http=f"{late} include {tmp_path}/[a-e].conf;", root="/"))
+    run = run_cli("check", tree, "--facts", _facts(tmp_path))
+    assert run.returncode == 3
+    assert run.stdout.count("cannot be parsed") == 4
+    assert "\n2 more files cannot be parsed\n\nmemory " in run.stdout
+    assert "1 error" in run.stdout
+    assert "thread pools" not in run.stdout

@@ -147,22 +147,33 @@ def test_a_line_that_stands_says_what_workers_have() -> None:
     assert number(limited(conf(1), limits)) == USUAL, "the need, not all that it may have"
 
 
+MORE_THAN_ALL = "worker_connections 600000;"
+
+
 @each_row(
-    ("soft", "line", "events", "expected"),
+    ("soft", "line", "events", "can_raise", "expected"),
     [
-        (1024, 1 << 20, "", []),
-        (1024, (1 << 20) + 1, "", [USUAL]),
-        (65536, 2_000_000, "", [USUAL]),
-        (1024, 2_000_000, "worker_connections 600000;", [524288]),
+        (1024, 1 << 20, "", None, []),
+        (1024, 1 << 20, "", True, []),
+        (1024, 524288, "", False, []),
+        (1024, 524289, "", False, [USUAL]),
+        (1024, 1 << 20, MORE_THAN_ALL, False, [524288]),
+        (1024, (1 << 20) + 1, "", None, [USUAL]),
+        (65536, 2_000_000, "", None, [USUAL]),
+        (1024, 2_000_000, MORE_THAN_ALL, None, [524288]),
     ],
 )
-def test_a_line_above_what_the_kernel_allows_does_not_stay(
-    soft: int, line: int, events: str, expected: list[int]
+def test_a_line_above_what_nginx_may_set_does_not_stay(
+    soft: int, line: int, events: str, can_raise: bool | None, expected: list[int]
 ) -> None:
     """setrlimit(2): EPERM; the worker keeps the limit that nginx starts with."""
-    limits = NGINX | {"nofile_soft": soft, "nofile_hard": 524288}
+    limits = NGINX | {"nofile_soft": soft, "nofile_hard": 524288, "can_raise": can_raise}
     found = limited(conf(1, f"worker_rlimit_nofile {line};", events), limits)
     assert [int(s.args[0]) for s in found.settings] == expected
+    assert all(f"nginx cannot set {line}, " in s.reason for s in found.settings)
+    of_shell = limits | {"nofile_of": "reader", "nofile_hard": 4096, "can_raise": False}
+    if line == 1 << 20 and not events:
+        assert limited(conf(1, f"worker_rlimit_nofile {line};"), of_shell).settings == []
 
 
 def test_more_connections_that_stand_have_room_beside_a_shells_limit() -> None:

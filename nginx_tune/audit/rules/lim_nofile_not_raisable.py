@@ -24,7 +24,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         )
         return
     hard = limits.nofile_hard
-    if hard is None:
+    if hard is None or limits.nofile_of == "reader":  # the shell's limit
         yield MissingFacts(("limits.nofile_hard",))
     elif wanted <= hard:
         return

@@ -30,14 +30,15 @@ from nginx_tune.conf.workers import (
 )
 from nginx_tune.decide.answer import setting
 from nginx_tune.decide.model.connections import limit_for, suffices
-from nginx_tune.decide.workers import DESCRIPTORS_EACH, DESCRIPTORS_NEEDED
+from nginx_tune.decide.workers import CAN_RAISE, DESCRIPTORS_EACH, DESCRIPTORS_NEEDED
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.units import plural
 
 _DIRECTIVE = "worker_rlimit_nofile"
 _NR_OPEN = "limits.nr_open"
-_CEILINGS = ("limits.nofile_hard", _NR_OPEN)
-_OF_NGINX = ("limits.nofile_hard", "limits.nofile_soft")
+_HARD = "limits.nofile_hard"
+_CEILINGS = (_HARD, _NR_OPEN)
+_OF_NGINX = (_HARD, "limits.nofile_soft")
 
 
 def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision], Decision]:
@@ -45,7 +46,7 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
 
     Each worker must have enough descriptors, also for lines that stay: ``worker_connections`` above
     the decided number, and an ``open_file_cache``. An existing ``worker_rlimit_nofile`` stays if it
-    is enough and not above ``fs.nr_open``, where nginx keeps the limit that it starts with. Without
+    is enough and nginx can set it; otherwise nginx keeps the limit that it starts with. Without
     one, nothing is written if that limit is not known. If no request opens a file, a connection
     needs one descriptor.
 
@@ -88,14 +89,15 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
             ceiling = min(filter(None, map(_known(decision).get, _CEILINGS)), default=None)
             is_over = ceiling is not None and int(wanted.args[0]) > ceiling
             if is_over and limit is not None and _gives_less(limit, ceiling, decision):
-                settings.append(replace(wanted, args=[f"{ceiling:.0f}"]))
+                wanted = replace(wanted, args=[f"{ceiling:.0f}"])
+                settings.append(_explained(wanted, limit, decision))
             elif wanted is not decided_setting and is_over:
                 risks.append(
                     f"{_DIRECTIVE} is left out: {what} may need {wanted.args[0]} descriptors, but "
                     f"the limit is {ceiling:.0f}"
                 )
             else:
-                settings.append(wanted)
+                settings.append(_explained(wanted, limit, decision))
         return replace(decision, settings=settings, risks=risks)
 
     return fitted
@@ -111,17 +113,21 @@ def _known(decision: Decision) -> dict[str, float]:
 def _gives_less(limit: Directive, ceiling: float | None, decision: Decision) -> bool:
     """True if a line gives workers fewer descriptors than the ceiling."""
     is_less = limit.value.isdigit() and (ceiling is not None and int(limit.value) < ceiling)
-    return is_less or _exceeds_kernel(limit, decision)
+    return is_less or _exceeded(limit, decision) != ""
 
 
-def _exceeds_kernel(limit: Directive, decision: Decision) -> bool:
-    """True if a line is above ``fs.nr_open``, so that setrlimit() fails and nothing changes."""
-    most = _known(decision).get(_NR_OPEN)
-    return most is not None and limit.value.isdigit() and int(limit.value) > most
+def _exceeded(limit: Directive, decision: Decision) -> str:
+    """The bound below a line, at which setrlimit() fails and nothing changes; empty if none is."""
+    facts = _known(decision)
+    for fact, text in ((_NR_OPEN, "fs.nr_open"), (_HARD, "nginx's hard limit")):
+        is_bound = fact in facts and (fact == _NR_OPEN or CAN_RAISE in facts)
+        if is_bound and limit.value.isdigit() and int(limit.value) > facts[fact]:
+            return f"{text} of {facts[fact]:.0f}"
+    return ""
 
 
 def _is_enough(limit: Directive, needed: int, decision: Decision) -> bool:
-    is_number = limit.value.isdigit() and not _exceeds_kernel(limit, decision)
+    is_number = limit.value.isdigit() and not _exceeded(limit, decision)
     return is_number and suffices(int(limit.value), needed)
 
 
@@ -130,12 +136,20 @@ def _for_a_low_line(decision: Decision, limit: Directive, extra: int) -> Decisio
     needed = int(_known(decision).get(DESCRIPTORS_NEEDED, 0)) + extra
     if not limit.value.isdigit() or _is_enough(limit, needed, decision):
         return decision
-    why = "the current line lowers the limit"
-    if _exceeds_kernel(limit, decision):
-        why = f"nginx cannot set {limit.value}, which is above fs.nr_open"
-    reason = f"a worker needs {needed} descriptors, and {why}"
+    reason = f"a worker needs {needed} descriptors"
+    if not _exceeded(limit, decision):
+        reason += ", and the current line lowers the limit"
     wanted = setting("file-limits", "main", _DIRECTIVE, str(limit_for(needed)), reason=reason)
     return replace(decision, verdict="raise", settings=[wanted])
+
+
+def _explained(wanted: Setting, limit: Directive | None, decision: Decision) -> Setting:
+    """The setting; its reason says if nginx cannot set the current limit."""
+    bound = "" if limit is None else _exceeded(limit, decision)
+    if limit is None or not bound:
+        return wanted
+    why = f"nginx cannot set {limit.value}, which is above {bound}"
+    return replace(wanted, reason=f"{why}; {wanted.reason}")
 
 
 def _needed(one: Setting, decision: Decision) -> int:

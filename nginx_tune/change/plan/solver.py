@@ -328,7 +328,8 @@ class Solver:
         """The current descriptor limit of a worker; None if not known."""
         limits = self._facts.limits
         limit = descriptors_in(self._tree)
-        if limit is not None and not (limits.nr_open and limit > limits.nr_open):
+        bounds = (limits.nr_open, limits.nofile_hard if limits.is_hard_final else None)
+        if limit is not None and not any(bound and limit > bound for bound in bounds):
             return limit
         return None if limits.nofile_of == "reader" else limits.nofile_soft
 
