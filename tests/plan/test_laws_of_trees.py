@@ -114,12 +114,20 @@ LITTLE_MEMORY = host(
     limits=Limits(nofile_soft=65536, nofile_hard=65536, nr_open=1 << 20),
 )
 """A host on which such a cache pays."""
+NOT_RAISABLE = host(
+    limits=Limits(
+        nofile_of="nginx", nofile_soft=1024, nofile_hard=20000, nr_open=1 << 20, can_raise=False
+    )
+)
+"""A host on which nginx cannot set the limit of that tree."""
 
 
 def test_plan_recommend_and_audit_agree(tmp_path: Path) -> None:
     rng, broken, changed = dice("laws of trees"), list[str](), Counter[str]()
     trees = [(drawn_tree(rng), drawn_host(rng)) for _ in range(COUNT)]
-    for number, (text, facts) in enumerate([*trees, (MORE_CONNECTIONS, LITTLE_MEMORY)]):
+    for number, (text, facts) in enumerate(
+        [*trees, (MORE_CONNECTIONS, LITTLE_MEMORY), (MORE_CONNECTIONS, NOT_RAISABLE)]
+    ):
         path = tmp_path / f"{number}.conf"
         path.write_text(text, encoding="utf-8")
         made = settle_choice(held_of(text, facts, str(path)), (), (), annotates=False)
