@@ -60,9 +60,9 @@ def repositories(listed: Path, work: Path) -> Iterator[Repository]:
 
 
 def trees(repository: Repository) -> Iterator[ConfTree]:
-    """Main configurations, then the parts that none of them includes."""
-    parts: dict[str, ConfTree] = {}
-    read: set[str] = set()
+    """Main configurations, then parts, without the files that a main configuration includes."""
+    found: dict[str, ConfTree] = {}
+    included: set[str] = set()
     for path in sorted(repository.directory.rglob("*")):
         if ".git" in path.parts or path.is_symlink() or not path.is_file():
             continue
@@ -76,9 +76,9 @@ def trees(repository: Repository) -> Iterator[ConfTree]:
         tree = read_tree(str(path), LiveHost(), maps=(("/etc/nginx", str(path.parent)),))
         if not tree.parsed or not set(tree.names) & {"server", "location", "upstream", "http"}:
             continue
-        if tree.is_part:
-            parts[os.path.realpath(path)] = tree
-        else:
-            read.update(map(os.path.realpath, tree.files))
-            yield tree
-    yield from (tree for path, tree in parts.items() if path not in read)
+        own = os.path.realpath(path)
+        found[own] = tree
+        if not tree.is_part:
+            included.update(set(map(os.path.realpath, tree.files)) - {own})
+    kept = [tree for path, tree in found.items() if path not in included]
+    yield from sorted(kept, key=lambda tree: tree.is_part)

@@ -87,7 +87,7 @@ def audit(
     """
     context = Context(tree, facts, profile, decide)
     chosen = tuple(rules)
-    outcome = _run(chosen, context)
+    outcome = _run(chosen if tree.files else (), context)
     hits: list[tuple[Rule, Hit]] = []
     silenced: list[tuple[Rule, Hit, str]] = []
     suppressions = read_suppressions(tree)

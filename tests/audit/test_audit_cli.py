@@ -96,6 +96,10 @@ def test_errors_fail_and_an_unparsed_file_outranks_them(run_cli: RunCli, conf: P
     assert "1 warning in 1 file, 1 not parsed" in run.stdout
     quiet = run_cli("-q", "audit", conf, f"-fsarif={conf}.sarif")
     assert "broken.conf:2: not parsed: unexpected end of file" in quiet.stderr
+    conf.write_text("{{ templated }}\n")
+    nothing = run_cli("audit", conf, "--require-facts")
+    assert nothing.returncode == 3
+    assert nothing.stdout.endswith("\n\nno findings in 0 files, 1 not parsed\n")
 
 
 @each_row(
