@@ -70,12 +70,14 @@ def command(
         inputs, decisions, missing = held.inputs, held.decisions, held.missing
         makes = f"nginx-tune plan {shlex.quote(conf_path)} -f json=plan.json"
     inputs.tell()
-    makes = with_inputs(makes, typed_words(ctx))
+    options = typed_words(ctx)
+    makes = with_inputs(makes, options)
     if conf_path is not None:
         decisions = prove_by_plan(decisions, makes)
         makes += PROVES_PLAN if inputs.is_live and not held.is_moved else ""
     shown = with_typed_names(decisions, conf_path)
     status = tell_unread(missing._replace(files_missing=shown.files_missing))
-    screen = decisions_screen(shown) if ctx.obj["verbose"] else answer_screen(shown, makes)
+    is_long = ctx.obj["verbose"]
+    screen = decisions_screen(shown) if is_long else answer_screen(shown, makes, options)
     write_screen(lambda: screen, decisions, formats, output)
     return status

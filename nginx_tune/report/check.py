@@ -23,7 +23,13 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings, Unparsed
 from nginx_tune.documents.units import listed, number_text, plural, speed_text
 from nginx_tune.documents.workload import ServedData
-from nginx_tune.report.decisions import SWITCHES, clause, switch_word, with_inputs
+from nginx_tune.report.decisions import (
+    SWITCHES,
+    clause,
+    reads_unsettled,
+    switch_word,
+    with_inputs,
+)
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
 from nginx_tune.report.text import bytes_text, one_line
 
@@ -47,8 +53,6 @@ _VERDICTS: dict[str, SwitchVerdict] = {
     "keep": "default",
     "not_enough_evidence": "measure",
 }
-_OF_READS = {"thread-pools", "per-disk-pools"}
-"""Switches that depend on the amount of data compared with memory."""
 
 
 def make_check(
@@ -87,7 +91,7 @@ def make_check(
         settling = [replace(step, reason=f"on that host, {step.reason}") for step in settling]
     first = _first(conf_path, changed, findings)
     # Read times decide most: while they are unknown, the next command is no plan.
-    is_urgent = any(s.verdict == "measure" and s.decision in _OF_READS for s in switches)
+    is_urgent = any(reads_unsettled(by_id[switch.decision]) for switch in switches)
     if settling and (first is None or (is_urgent and not _is_audit(first))):
         first, *settling = settling
     if first is None:
@@ -211,7 +215,7 @@ def _settling(
     own_conf: str | None,
     options: Sequence[str],
 ) -> list[NextStep]:
-    """The commands that settle the switches with the verdict ``measure``, without repetition.
+    """The commands that settle the switches that a measurement could flip, without repetition.
 
     ``learn`` reads logs in the format that ``own_conf`` sets. The ``check`` that follows keeps the
     facts and the workload of ``options``.
@@ -220,10 +224,9 @@ def _settling(
     with_format = f"{learn}-c {shlex.quote(own_conf)} " if own_conf else learn
     names: dict[str, list[str]] = {}
     for switch in switches:
-        if switch.verdict != "measure":
-            continue
         decision = by_id[switch.decision]
-        if decision.next_command:
+        is_open = switch.verdict == "measure" or reads_unsettled(decision)
+        if is_open and decision.next_command:
             command = decision.next_command.replace(learn, with_format)
             names.setdefault(command, []).append(switch.name)
     steps = []

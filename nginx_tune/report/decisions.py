@@ -21,6 +21,7 @@ from nginx_tune.documents.decisions import (
     Predicted,
     Setting,
 )
+from nginx_tune.documents.units import listed
 from nginx_tune.report.quantities import predicted_text
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
 from nginx_tune.report.text import (
@@ -43,22 +44,25 @@ SWITCHES: dict[DecisionId, str] = {
     "reuseport": "reuseport",
 }
 """The four switches at the beginning of a look at a host."""
+_OF_READS = ("thread-pools", "per-disk-pools")
+"""Switches that depend on the amount of data compared with memory."""
 _TAKES_INPUTS = tuple(f"nginx-tune {name}" for name in ("plan", "audit", "generate", "recommend"))
 _LONGEST_VERDICT = 40
 PROVES_PLAN = " && nginx-tune validate --plan plan.json"
 _LONGEST_VALUE = 8
 
 
-def answer_screen(decisions: Decisions, next_command: str) -> Screen:
+def answer_screen(decisions: Decisions, next_command: str, options: Sequence[str] = ()) -> Screen:
     """The answer on one screen: four switches, other changes, certainty, the next command.
 
-    ``next_command`` is the command that makes the change.
+    ``next_command`` makes the change. It comes second if another command can settle the thread
+    pools. ``options`` name the inputs of these decisions, for that command.
     """
     every = decisions.decisions
     changing = [d for d in every if d.settings or d.host_settings]
     switches = [d for id_ in SWITCHES for d in every if d.id == id_]
     shown = [*switches, *(d for d in changing if d not in switches)]
-    open_ones = [d.id for d in every if is_unsettled(d)]
+    open_ones = [d.id for d in every if d.verdict == "not_enough_evidence"]
     unsure = [d.id for d in changing if d.confidence == "low"]
     count = f"{len(changing) or 'None'} of {len(every)} decisions"
     changes = "changes" if len(changing) == 1 else "change"
@@ -70,11 +74,18 @@ def answer_screen(decisions: Decisions, next_command: str) -> Screen:
         one_line(_kind(decisions)),
         f"{len(every) - len(shown)} more stay as they are. -v shows reasons and risks.",
     ]
+    last = [f"Next: {next_command}"]
+    open_pools = [d for d in every if reads_unsettled(d)]
+    if open_pools:
+        command = open_pools[0].next_command
+        settled = listed([d.id for d in open_pools if d.next_command == command])
+        last = [f"Next (settle {settled}): {with_inputs(command, options)}"]
+        last.append(f"Or as it is: {next_command}")
     return [
         [*_headline(decisions), Line(f"{count} {changes} something.", "answer")],
         [Table(rows, has_head=False)] if rows else [],
         [Line(line) for line in sure if line],
-        [Line(f"Next: {one_line(next_command)}", "answer")],
+        [Line(one_line(line), "answer") for line in last],
     ]
 
 
@@ -96,18 +107,19 @@ def prove_by_plan(decisions: Decisions, plan_command: str) -> Decisions:
     )
 
 
-def is_unsettled(decision: Decision) -> bool:
-    """True if the facts do not settle a decision, for example if the disks' speed could flip it."""
-    return decision.verdict == "not_enough_evidence" or (
-        decision.id in ("thread-pools", "per-disk-pools")
-        and decision.confidence == "low"
-        and " --disks " in decision.next_command
-    )
+def reads_unsettled(decision: Decision) -> bool:
+    """True for a decision on pools that its next command could flip.
+
+    With low confidence and unmeasured disks, its lines are written all the same.
+    """
+    rests_on_disks = decision.confidence == "low" and " --disks " in decision.next_command
+    is_open = decision.verdict == "not_enough_evidence" and decision.next_command != ""
+    return decision.id in _OF_READS and (is_open or rests_on_disks)
 
 
 def switch_word(decision: Decision, *, changes: bool) -> str:
     """The state that a decision leads to, as a word or as its value."""
-    if is_unsettled(decision):
+    if decision.verdict == "not_enough_evidence":
         return "measure"
     if not changes:
         is_new = decision.verdict == "enable" and not decision.summary.startswith("Already so")

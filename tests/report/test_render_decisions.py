@@ -38,6 +38,35 @@ def test_the_answer_has_the_switches_then_how_sure_it_is_and_what_to_type() -> N
     )
 
 
+DISKS = "nginx-tune inspect --dataset /srv --disks -f json -o facts.json"
+
+
+@each_row(
+    ("decision", "first"),
+    [
+        (ENABLE, "Next: nginx-tune plan"),
+        (replace(ENABLE, next_command=DISKS), "Next: nginx-tune plan"),
+        (
+            replace(ENABLE, confidence="low", next_command=DISKS),
+            f"Next (settle thread-pools): {DISKS}",
+        ),
+        (
+            replace(
+                ENABLE,
+                verdict="not_enough_evidence",
+                next_command="nginx-tune recommend --nginx-version VERSION",
+            ),
+            "Next (settle thread-pools): nginx-tune recommend --nginx-version VERSION --cpus 8",
+        ),
+        (replace(OPEN, next_command="nginx-tune learn LOG"), "Next: nginx-tune plan"),
+    ],
+)
+def test_pools_are_settled_first(decision: Decision, first: str) -> None:
+    screen = answer_screen(Decisions(decisions=[decision]), "nginx-tune plan", ["--cpus", "8"])
+    lines = plain_text(screen).rstrip().rpartition("\n\n")[2].splitlines()
+    assert lines == [first, *(["Or as it is: nginx-tune plan"] if "settle" in first else [])]
+
+
 @each_row(
     ("decision", "word"),
     [

@@ -47,11 +47,10 @@ def test_a_site_has_the_findings_and_the_plan_of_its_table(
 
 NOW = re.compile(r"(?m)^.*<- (?:flips, )?now$")
 WORDS = {
-    "measure": {"not enough evidence", "enable"}, "on": {"enable"}, "default": {"keep"},
+    "measure": {"not enough evidence"}, "on": {"enable"}, "default": {"keep"},
     "off": {"disable", "not applicable"}, "set": {"raise", "lower", "set"},
 }  # fmt: skip
-"""The words of ``explain`` for what ``check`` says; pools that the unmeasured speed of disks
-decides are enabled with low confidence."""
+"""The words of ``explain`` for what ``check`` says."""
 SWITCHES = ("thread-pools", "per-disk-pools", "sendfile-max-chunk", "reuseport")
 
 
@@ -69,14 +68,9 @@ def test_every_command_gives_a_switch_one_verdict_and_one_reason(
     switches = {switch["decision"]: switch for switch in checked["switches"]}
     assert said.keys() == switches.keys()
     plan = json.loads(run_cli("plan", planned, "--facts", facts, "-f", "json").stdout)
-    written = {
-        hunk["decision"]: hunk["confidence"] for file in plan["files"] for hunk in file["hunks"]
-    }
+    written = {hunk["decision"] for file in plan["files"] for hunk in file["hunks"]}
     for id_, switch in switches.items():
-        if switch["verdict"] == "measure":
-            assert written.get(id_, "low") == "low"
-        else:
-            assert (id_ in written) == switch["differs"]
+        assert (id_ in written) == switch["differs"]
         table = run_cli("explain", id_, "--facts", facts, "-c", planned).stdout
         now = {re.split(r" {2,}", line)[-2] for line in NOW.findall(table)}
         assert now <= WORDS[switch["verdict"]], (switch, table[table.rindex("On this host") :])
