@@ -181,6 +181,9 @@ def fastest_link(facts: Facts) -> Quantity:
     return Quantity("network.links speed", value, "bytes/s", source)
 
 
+SENDFILE_OFF = "sendfile is off here"
+
+
 @dataclass(frozen=True)
 class Pinned:
     """Values of a configuration that will not change; the other decisions are made to fit them.
@@ -200,8 +203,8 @@ class Pinned:
     """Descriptors that a worker may open."""
     open_files: int | None = None
     """Files that the caches of a worker keep open."""
-    no_sendfile: bool = False
-    """True if files are copied through nginx's memory everywhere."""
+    no_sendfile: str = ""
+    """A clause that says why files are, or may be, copied through nginx's memory everywhere."""
 
 
 ALL_AS_DECIDED = Pinned()

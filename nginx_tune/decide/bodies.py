@@ -232,8 +232,8 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
     in one turn; where an objective limits a time, that turn takes at most a tenth of it.
     """
     folder = s.shared_folder
-    copies = f"sendfile is off on {folder}" if folder else "sendfile is off"
-    is_off = folder is not None or s.stays.no_sendfile
+    copies = f"sendfile is off on {folder}" if folder else s.stays.no_sendfile
+    is_off = copies != ""
     if s.kind == "proxy" or not (s.tls or is_off or (s.cleartext_http2 and plan.on)):
         return not_applicable(
             "output-buffers",

@@ -6,7 +6,14 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from nginx_tune.decide.answer import Quantity, known, not_applicable, setting, validate_command
+from nginx_tune.decide.answer import (
+    SENDFILE_OFF,
+    Quantity,
+    known,
+    not_applicable,
+    setting,
+    validate_command,
+)
 from nginx_tune.decide.bodies import LARGE_BUFFER_BYTES, output_bytes
 from nginx_tune.decide.model.blocking import BUSY_HOST_SECONDS
 from nginx_tune.decide.model.disk import ModelDisk
@@ -166,10 +173,10 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
         return not_applicable(
             "sendfile-max-chunk", "A proxy without a cache sends from memory, not from files."
         )
-    is_off = s.stays.no_sendfile or s.shared_folder is not None
-    if is_off or (s.cleartext_http2 and plan.on):
+    off = s.stays.no_sendfile
+    if off or s.shared_folder is not None or (s.cleartext_http2 and plan.on):
         return not_applicable(
-            "sendfile-max-chunk", "sendfile is off here.", flips="sendfile is enabled"
+            "sendfile-max-chunk", f"{off or SENDFILE_OFF}.", flips="sendfile is enabled"
         )
     spared = _why_no_disk(s)
     chunk = DEFAULT_CHUNK_BYTES if spared else chunk_bytes(s.disk, s.aim)

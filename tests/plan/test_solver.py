@@ -113,6 +113,19 @@ def test_one_process_is_told_of_and_takes_no_limit_of_descriptors() -> None:
     assert on["file-limits"].settings
 
 
+@each_row(
+    ("http", "said"),
+    [
+        ("include gone;", "sendfile may be off (gone was not read and may have the line)"),
+        ("include gone; sendfile on;", ""),
+        ("server { listen 81; location / { root /srv/1; sendfile off; include gone; } }", ""),
+    ],
+)
+def test_sendfile_is_off_only_where_all_that_may_turn_it_on_is_read(http: str, said: str) -> None:
+    chunk = by_id(held(FILES % ("", http)))["sendfile-max-chunk"]
+    assert (chunk.summary == f"{said}.") is (said != ""), chunk.summary
+
+
 FILTERS = ("sub_filter a b;", "ssi on;", "image_filter resize 10 10;")
 
 
@@ -212,7 +225,7 @@ STAYS = (
     Pinned(connections=100),
     Pinned(descriptors=1024),
     Pinned(open_files=7),
-    Pinned(no_sendfile=True),
+    Pinned(no_sendfile="sendfile is off here"),
 )
 
 

@@ -29,7 +29,7 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import upstreams
 from nginx_tune.conf.values import parameter, parse_bytes
 from nginx_tune.conf.workers import connections_in, descriptors_in, kept_open, workers_in
-from nginx_tune.decide.answer import ALL_AS_DECIDED, Pinned, wanted_workers
+from nginx_tune.decide.answer import ALL_AS_DECIDED, SENDFILE_OFF, Pinned, wanted_workers
 from nginx_tune.decide.defaults import log_of_build, plausible_facts
 from nginx_tune.decide.engine import Case, case_of
 from nginx_tune.decide.model.connections import DEFAULT_CONNECTIONS
@@ -312,7 +312,7 @@ class Solver:
             connections=connections,
             descriptors=descriptors,
             open_files=self._open_files(left) if known.open_files is None else known.open_files,
-            no_sendfile=known.no_sendfile or (_turns_on_sendfile(left) and not self._sends),
+            no_sendfile=known.no_sendfile or self._why_copied(left, held),
         )
 
     def _workers(self, left: Sequence[Decision]) -> int | None:
@@ -361,10 +361,14 @@ class Solver:
         found = open_files_in(self._tree)
         return None if str(found) in entries else found
 
-    @property
-    def _sends(self) -> bool:
+    def _why_copied(self, left: Sequence[Decision], held: dict[DecisionId, Decision]) -> str:
+        """The reason why no file is sent with sendfile, as far as is known; empty if one is."""
         answering = CurrentTree(self._tree).answering
-        return any(scope.value("sendfile", "off").lower() == "on" for scope in answering)
+        is_on = any(scope.value("sendfile", "off").lower() == "on" for scope in answering)
+        if is_on or not _turns_on_sendfile(left):
+            return ""
+        why = held["sendfile"].blocked_by if self._tree.lost or self._tree.is_part else ""
+        return f"sendfile may be off ({why})" if why else SENDFILE_OFF
 
 
 def _with_settings(decisions: Sequence[Decision]) -> set[str]:
