@@ -224,6 +224,11 @@ class Context:
         wanted = {scope for name in names for scope in self._setters.get(name, ())}
         return [scope for scope in self.scopes if scope in wanted] if wanted else []
 
+    def blocks_that_set(self, name: str) -> list[dict[str, list[Directive]]]:
+        """The lines by name of each block with a directive of the name, http included."""
+        levels = [level for scope in self.scopes_with(name) for level in scope.levels]
+        return list({id(level): level for level in levels if name in level}.values())
+
     def scopes_with(self, *names: str) -> list[Scope]:
         """The scopes where a directive of one of the names is in effect, outer first."""
         if self.names.isdisjoint(names):

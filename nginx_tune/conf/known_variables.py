@@ -48,6 +48,16 @@ _PREFIXES = (
 )  # fmt: skip
 """Prefixes of variables that modules define at run time; names with them are never reported."""
 
+_CHANGEABLE = frozenset(
+    [
+        *("args", "limit_rate", "ancient_browser", "modern_browser", "msie", "jpg", "regex"),
+        *("proxy_host", "proxy_port", "proxy_internal_host"),
+        *("connection_time", "http3", "is_request_port", "request_port"),
+    ]
+)
+"""Variables that lines may set, or that a version from 1.18 on does not have; tried with ``set``
+on four versions. Those of TLS may all be set."""
+
 EVALUATED = frozenset(
     [
         "return",
@@ -99,6 +109,16 @@ COMPILED = frozenset({"return", "set", "add_header", "proxy_set_header", "proxy_
 _CAPTURE = re.compile(r"\(\?(?:P?<|')([A-Za-z_]\w*)[>']", re.ASCII)
 _LAST_IS_MADE = frozenset({"map", "geo", "split_clients", "keyval", "num_map"})
 _FIRST_IS_MADE = frozenset({"set", "perl_set", "js_set", "js_var", "js_fetch", "auth_request_set"})
+
+
+def is_fixed_variable(name: str) -> bool:
+    """True if every nginx has the variable and refuses a line that sets it."""
+    return is_listed_variable(name) and name not in _CHANGEABLE and not name.startswith("ssl_")
+
+
+def makes_variable(directive: Directive) -> bool:
+    """True if an argument of the directive is the variable that it defines."""
+    return directive.name in _LAST_IS_MADE | _FIRST_IS_MADE
 
 
 @lru_cache(maxsize=4096)

@@ -2,11 +2,10 @@
 
 Each judge returns the accepted values, in words, if every nginx from 1.18 to 1.30 rejects the
 arguments; otherwise an empty text. Bounds that depend on the page size or the version are the
-loosest ones.
+loosest ones. The judges of requests, addresses and logs are in ``request_values``.
 
-Source: ngx_event_connections, ngx_set_worker_processes, ngx_log_set_levels,
-        ngx_http_core_keepalive, ngx_http_rewrite, ngx_http_rewrite_return, ngx_parse_url,
-        ngx_http_core_error_page, ngx_http_limit_req_zone, ngx_thread_pool,
+Source: ngx_event_connections, ngx_set_worker_processes, ngx_set_priority,
+        ngx_http_core_keepalive, ngx_http_limit_req_zone, ngx_thread_pool,
         ngx_conf_set_path_slot, ngx_conf_set_access_slot, ngx_http_proxy_redirect,
         ngx_http_file_cache_valid_set_slot, ngx_set_worker_cpu_affinity,
         ngx_http_disable_symlinks, ngx_http_core_set_aio, ngx_ptocidr, ngx_http_ssl_session_cache,
@@ -14,21 +13,18 @@ Source: ngx_event_connections, ngx_set_worker_processes, ngx_log_set_levels,
         ngx_http_core_open_file_cache, ngx_http_log_open_file_cache, ngx_http_limit_conn_zone,
         ngx_http_limit_req, ngx_http_limit_conn,
         ngx_http_upstream_zone, ngx_http_file_cache_set_slot, ngx_http_upstream_server,
-        ngx_http_rewrite_set, ngx_resolver_create, ngx_http_log_set_log, ngx_http_proxy_pass,
-        ngx_http_grpc_pass, ngx_http_core_limit_except, ngx_http_core_directio.
+        ngx_http_rewrite_set, ngx_resolver_create, ngx_http_core_limit_except,
+        ngx_http_core_directio.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from nginx_tune.conf.values import is_open, is_placeholder, is_time
-
-Judge = Callable[[Sequence[str]], str]
-"""A test of arguments. It returns the accepted values in words if it rejects them, else an empty
-text."""
+from nginx_tune.conf.request_values import HTTP_ONLY, REQUEST_FORMS, Judge, server_fault
+from nginx_tune.conf.values import is_open, is_placeholder, is_time, parse_seconds
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _MASK = re.compile(r"[01 ]+")
@@ -56,25 +52,19 @@ _LINKS = frozenset({"on", "off", "if_not_owner"})
 _NUMBERS = frozenset({"max", "min_uses", "weight", "max_conns", "max_fails"})
 _TIMES = frozenset({"inactive", "valid", "fail_timeout"})
 _FROM_ONE = frozenset({"max", "weight", "min_uses"})
-_LEVELS = frozenset(["emerg", "alert", "crit", "error", "warn", "notice", "info", "debug"])
-_MOST_CODE = 999
-_MOST_PORT = 65535
 _MOST_CONNECTIONS = 65535
+_DAY_SECONDS = 86_400
 _CACHE_LEVELS = re.compile(r"[12](?::[12]){0,2}")
-_PORT = re.compile(r"(?:(?:\*|[0-9.]+|\[[0-9a-fA-F:.]+\]):)?([0-9]+)")
-_REWRITE_FLAGS = frozenset({"last", "break", "redirect", "permanent"})
 _RATE = re.compile(r"rate=0*[1-9][0-9]{0,8}(?:r/[sm])?")
-_ERROR_CODES = range(300, 600)
-_OF_HTTP = frozenset({"listen", "return", "rewrite", "proxy_pass"})
 
 
 def own_fault_of(name: str, context: str) -> Judge | None:
     """The judge of a directive's arguments; None if there is none."""
-    if name in _OF_HTTP and not context.startswith(("server", "location")):
-        return None  # return of stream, for example, accepts any text
+    if name in HTTP_ONLY:  # return of stream, for example, accepts any text
+        return HTTP_ONLY[name] if context.startswith(("http", "server", "location")) else None
     if name == "server" and context.endswith("upstream"):
         return SERVER_OF_UPSTREAM
-    return _JUDGES.get(name) or FORMS.get(name)
+    return _JUDGES.get(name) or REQUEST_FORMS.get(name) or FORMS.get(name)
 
 
 def _of(rule: Judge) -> Judge:
@@ -187,6 +177,8 @@ def _expires(args: Sequence[str]) -> str:
         return ""
     if len(args) == 1 and text.startswith("@"):
         text = text[1:]
+        if is_time(text, in_seconds=True) and (parse_seconds(text) or 0) > _DAY_SECONDS:
+            return "a time of the day, up to @24h"
     else:
         text = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
     right = is_time(text, in_seconds=True) and (len(args) == 1 or args[0] == "modified")
@@ -214,35 +206,6 @@ def _file_cache(args: Sequence[str]) -> str:
     return _pairs(args)
 
 
-def _access_log(args: Sequence[str]) -> str:
-    """The accepted form, if a path with variables has a buffer, or if ``flush`` has none."""
-    path, words = args[0], [arg.partition("=")[0] for arg in args[2:]]  # after the format
-    is_buffered = "buffer" in words or "gzip" in words
-    if "flush" in words and not is_buffered:
-        return "flush=TIME with buffer=SIZE or gzip"
-    if is_buffered and "$" in path and not path.startswith("syslog:"):
-        return "a path without variables, or no buffer="
-    return ""
-
-
-def _without_scheme(*schemes: str) -> Judge:
-    """A judge of addresses without a scheme or with one of ``schemes``."""
-
-    def judged(args: Sequence[str]) -> str:
-        scheme, sign, _ = args[0].lower().partition("://")
-        if "$" in args[0] or not sign or scheme in schemes:
-            return ""
-        beside = "".join(f", {scheme}://ADDRESS" for scheme in schemes)
-        return f"an address{beside} or unix:PATH"
-
-    return judged
-
-
-def _web_address(args: Sequence[str]) -> str:
-    right = "$" in args[0] or args[0].lower().startswith(("http://", "https://"))
-    return "" if right else "http://ADDRESS or https://ADDRESS"
-
-
 def _methods(args: Sequence[str]) -> str:
     return "" if all(arg.upper() in _METHODS for arg in args) else f"of {', '.join(_METHODS)}"
 
@@ -253,7 +216,7 @@ def _offset(args: Sequence[str]) -> str:
 
 
 def _server(args: Sequence[str]) -> str:
-    return _pairs(args[1:])
+    return server_fault(args) or _pairs(args[1:])
 
 
 def _zone_size(prefix: str, pages: int) -> Judge:
@@ -272,6 +235,8 @@ def _cache_path(args: Sequence[str]) -> str:
             return f"{name}=SIZE, such as 500m or 10g"
         if sign and name == "levels" and _CACHE_LEVELS.fullmatch(value) is None:
             return "levels= with up to three levels of 1 or 2, such as 1:2"
+    if not any(arg.startswith("keys_zone=") for arg in args[1:]):
+        return "a path with keys_zone=NAME:SIZE"
     return _pairs(args[1:]) or _zone_size("keys_zone=", _KEYS_PAGES)(args)
 
 
@@ -345,12 +310,6 @@ FORMS: dict[str, Judge] = {
     "keepalive": _of(_upstream_keepalive),
     "open_file_cache": _of(_file_cache),
     "open_log_file_cache": _of(_file_cache),
-    "access_log": _access_log,
-    "proxy_pass": _of(_web_address),
-    "grpc_pass": _of(_without_scheme("grpc", "grpcs")),
-    "fastcgi_pass": _of(_without_scheme()),
-    "scgi_pass": _of(_without_scheme()),
-    "memcached_pass": _of(_without_scheme()),
     "limit_except": _of(_methods),
     "limit_req": _of(_limit_req),
     "limit_conn": _of(_limit_conn),
@@ -384,24 +343,9 @@ def _processes(args: Sequence[str]) -> str:
     return "auto or a number"
 
 
-def _log_level(args: Sequence[str]) -> str:
-    wrong = [arg for arg in args[1:] if arg not in _LEVELS and not arg.startswith("debug_")]
-    return "a level from debug to emerg" if wrong and not _is_open(args) else ""
-
-
-def _return(args: Sequence[str]) -> str:
-    first = args[0]
-    if _is_open([first]) or (len(args) == 1 and first.startswith(("http://", "https://"))):
-        return ""
-    if _NUMBER.fullmatch(first) and int(first) <= _MOST_CODE:
-        return ""
-    return "a code up to 999, or a URL"
-
-
-def _rewrite(args: Sequence[str]) -> str:
-    if len(args) < len(("pattern", "replacement", "flag")) or _is_open(args[2:]):
-        return ""
-    return "" if args[2] in _REWRITE_FLAGS else "last, break, redirect or permanent"
+def _priority(args: Sequence[str]) -> str:
+    right = _is_open(args) or _NUMBER.fullmatch(args[0].removeprefix("-"))
+    return "" if right else "a number, such as -5"
 
 
 def _keepalive(args: Sequence[str]) -> str:
@@ -410,26 +354,6 @@ def _keepalive(args: Sequence[str]) -> str:
     is_right = is_time(args[0], in_seconds=False)
     is_right = is_right and all(is_time(arg, in_seconds=True) for arg in args[1:])
     return "" if is_right else "a time such as 500ms, 30s or 5m"
-
-
-def _listen(args: Sequence[str]) -> str:
-    match = _PORT.fullmatch(args[0])
-    if match is not None and not (_NUMBER.fullmatch(match[1]) and 1 <= int(match[1]) <= _MOST_PORT):
-        return "a port from 1 to 65535"
-    families = [arg.removeprefix("ipv6only=") for arg in args[1:] if arg.startswith("ipv6only=")]
-    if any(one not in {"on", "off"} for one in families) and not _is_open(families):
-        return "ipv6only=on or ipv6only=off"
-    waiting = [arg.removeprefix("backlog=") for arg in args[1:] if arg.startswith("backlog=")]
-    wrong = [one for one in waiting if not (_NUMBER.fullmatch(one) and int(one))]
-    return "backlog=NUMBER, from 1" if wrong and not _is_open(waiting) else ""
-
-
-def _error_page(args: Sequence[str]) -> str:
-    codes = list(args[:-1])
-    if codes and codes[-1].startswith("="):
-        codes.pop()
-    wrong = [code for code in codes if not (_NUMBER.fullmatch(code) and int(code) in _ERROR_CODES)]
-    return "codes from 300 to 599" if wrong and not _is_open(codes) else ""
 
 
 def _limit_req_zone(args: Sequence[str]) -> str:
@@ -450,12 +374,8 @@ def _thread_pool(args: Sequence[str]) -> str:
 _JUDGES: dict[str, Judge] = {
     "worker_connections": _connections,
     "worker_processes": _processes,
-    "error_log": _log_level,
-    "return": _return,
-    "rewrite": _rewrite,
+    "worker_priority": _priority,
     "keepalive_timeout": _keepalive,
-    "listen": _listen,
-    "error_page": _error_page,
     "limit_req_zone": _limit_req_zone,
     "thread_pool": _thread_pool,
 }

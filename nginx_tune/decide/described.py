@@ -20,6 +20,7 @@ from nginx_tune.decide.model.volumes import VOLUME_NAMES
 from nginx_tune.decide.objectives import time_goal
 from nginx_tune.documents.base import decode_tables
 from nginx_tune.documents.described_host import (
+    LEAST_OF_HOST_BYTES,
     DescribedDirectory,
     DescribedDisk,
     DescribedHost,
@@ -282,7 +283,7 @@ def _once(word: str, known: object) -> None:
 
 
 def _memory(described: DescribedHost) -> Memory:
-    total = parse_size(described.memory, "memory") if described.memory else None
+    total = _size(described.memory, "memory", LEAST_OF_HOST_BYTES)
     if described.page_cache is None:
         cache = None if total is None else round(PAGE_CACHE_SHARE * total)
         reason = _PAGE_CACHE_REASON
@@ -351,10 +352,8 @@ def _names(described: DescribedHost, disk: DescribedDisk) -> list[str]:
 
 def _disks(described: DescribedHost, disk: DescribedDisk) -> list[Disk]:
     kind = _kind(disk.kind)
-    size = parse_size(disk.size, f"disk {disk.kind}: size") if disk.size else None
-    ahead = (
-        parse_size(disk.read_ahead, f"disk {disk.kind}: read_ahead") if disk.read_ahead else None
-    )
+    size = _size(disk.size, f"disk {disk.kind}: size", LEAST_OF_HOST_BYTES)
+    ahead = _size(disk.read_ahead, f"disk {disk.kind}: read_ahead")
     if kind.filesystem is not None:
         return []
     made = Disk(
@@ -368,8 +367,8 @@ def _disks(described: DescribedHost, disk: DescribedDisk) -> list[Disk]:
     return [replace(made, name=name) for name in _names(described, disk)]
 
 
-def _size(text: DescribedSize | None, place: str) -> int | None:
-    return None if text is None else parse_size(text, place)
+def _size(text: DescribedSize | None, place: str, least: int = 1) -> int | None:
+    return None if text is None else parse_size(text, place, least)
 
 
 def _path(directory: DescribedDirectory, disks: Mapping[str, Disk]) -> PathStorage:

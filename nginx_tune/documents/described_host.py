@@ -104,10 +104,16 @@ _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?:([kmgtp])(i?b)?|b)?", r
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 
 
-def parse_size(text: DescribedSize, place: str) -> int:
+LEAST_OF_HOST_BYTES = 1 << 20
+"""The least memory or disk of a host; a smaller figure lacks its unit."""
+_LEAST_LINK_BITS = 1000
+
+
+def parse_size(text: DescribedSize, place: str, least: int = 1) -> int:
     """Bytes of ``16G`` or ``16GiB`` (powers of 1024, as nginx counts), ``3.84TB`` (of 1000).
 
-    Errors: UsageError that names ``place``, for anything else, 0 and more than 2^60.
+    Errors: UsageError that names ``place``, for anything else, less than ``least`` bytes and more
+            than 2^60.
     """
     match = _SIZE.fullmatch(str(text).strip())
     base = 1000 if match and (match[3] or "").lower() == "b" else 1024
@@ -116,6 +122,8 @@ def parse_size(text: DescribedSize, place: str) -> int:
         size = round(float(match[1]) * base ** _POWERS.get((match[2] or "").lower(), 0))
     if not 0 < size <= 1 << 60:
         raise UsageError(f"{place} {text}: not a size", hint="for example 16G, 512M or 3.84TB")
+    if size < least:
+        raise UsageError(f"{place} {text}: only {size} bytes", hint="give a unit, such as 16G")
     return size
 
 
@@ -136,6 +144,9 @@ def parse_speed(text: DescribedSize, place: str = "") -> int:
     if speed <= 0:
         name = f"{place} " if place else ""
         raise UsageError(f"{name}'{text}' is not a link speed", hint="for example 10G")
+    if speed < _LEAST_LINK_BITS:
+        name = f"{place} " if place else ""
+        raise UsageError(f"{name}'{text}': only {speed} bits/s", hint="give a unit, such as 10G")
     return speed
 
 

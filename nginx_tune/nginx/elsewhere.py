@@ -96,6 +96,8 @@ class FilesElsewhere(NamedTuple):
         real = os.path.realpath(path)
         own = [os.path.realpath(here or ".") for _, here in self.maps]
         around = {*map(_repository, own), str(Path.cwd())} - {"", "/"}
+        if posixpath.dirname(real) == "/":
+            return  # a file mounted into a container: /nginx.conf
         if not any(_is_below(real, place) for place in (*own, *around)):
             raise NotHereError(path, real, "outside of this tree:")
 

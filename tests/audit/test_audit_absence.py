@@ -17,7 +17,9 @@ from nginx_tune.audit.rule import linux
 from nginx_tune.conf.include_patterns import MOST_DIRECTORIES
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.facts import Instance, Nginx, Running
+from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx import binary
+from nginx_tune.nginx.elsewhere import FilesElsewhere, NotHereError, with_own_directory
 from nginx_tune.report.findings import render_findings
 
 Run = Callable[..., "CompletedProcess[str]"]
@@ -258,6 +260,14 @@ def test_a_checkout_is_never_completed_by_files_of_this_machine(
     (machine.parent / ".git").mkdir()
     within = run_cli("audit", conf, "--facts", "none", "-f", "json")
     assert f"{checkout}/../machine/a.conf" in json.loads(within.stdout)["files_parsed"]
+
+
+def test_a_file_in_the_root_directory_is_its_own_tree() -> None:
+    """A container has a mounted configuration there."""
+    reader = FilesElsewhere(LiveHost(), with_own_directory("/nginx.conf", ()))
+    assert reader.followed("/nginx.conf") == "/nginx.conf"
+    with pytest.raises(NotHereError):
+        reader.followed("/etc/passwd")
 
 
 def test_on_its_own_host_a_pattern_without_a_match_is_what_nginx_reads(

@@ -20,12 +20,24 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         yield Hit(
             second, f"{name} is already defined at {first.file}:{first.line}", [written(first)]
         )
-    for second, first in repeated(context):
+    for second, first in chain(repeated(context), _limits_twice(context)):
         yield Hit(
             second,
             f'"{second.name}" is already set in this block, at {first.file}:{first.line}',
             [written(first)],
         )
+
+
+def _limits_twice(context: Context) -> Iterator[tuple[Directive, Directive]]:
+    """Second limits of a block by the same zone. Source: ngx_http_limit_req."""
+    for name in ("limit_req", "limit_conn"):
+        for block in context.blocks_that_set(name):
+            first_lines: dict[str, Directive] = {}
+            for line in block[name]:
+                zone = line.value if name == "limit_conn" else parameter(line.args, "zone") or ""
+                earlier = first_lines.setdefault(zone, line)
+                if zone and not is_open(zone) and earlier is not line:
+                    yield line, earlier
 
 
 def _zones_twice(context: Context) -> Iterator[tuple[Directive, str, Directive]]:

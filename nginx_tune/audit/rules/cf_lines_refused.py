@@ -1,30 +1,29 @@
 from collections.abc import Iterator
-from decimal import Decimal, InvalidOperation
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.directives import HTTP_CONTEXTS, judges_names
+from nginx_tune.audit.directives import HTTP_CONTEXTS, http_lines, judges_names
 from nginx_tune.audit.hit import Hit, MissingFacts, counted, default, hit_at, written
 from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.known_variables import is_fixed_variable, made_variables, makes_variable
 from nginx_tune.conf.listeners import Wildcards
-from nginx_tune.conf.own_values import is_network
 from nginx_tune.conf.patterns import pattern_fault, patterns_of
 from nginx_tune.conf.scopes import Scope
+from nginx_tune.conf.table_lines import table_faults
 from nginx_tune.conf.values import is_open, parse_count
 
 _KEEPALIVE_OFF = (1, 29, 7)
 """The first release in which ``keepalive 0`` turns kept connections off."""
 _CONNECTIONS = 512
 """nginx's default of ``worker_connections``."""
-_WHOLE = 100
-_GEO_WORDS = frozenset({"default", "ranges", "include", "proxy_recursive", "volatile"})
+_NO_BUFFER: tuple[str, ...] = ()
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Each kind of line or block that nginx rejects."""
     if context.tree.is_template or not judges_names(context):
         return
-    for kind in (_patterns, _maps, _splits, _networks, _tls, _connections, _no_connections):
+    for kind in _KINDS:
         yield from kind(context)
 
 
@@ -55,47 +54,91 @@ def _patterns(context: Context) -> Iterator[Hit]:
             yield hit_at(line, f"the regular expression has {fault}")
 
 
-def _maps(context: Context) -> Iterator[Hit]:
-    """Second defaults of a map. Source: ngx_http_map."""
-    for _, lines in _blocks(context, "map"):
-        defaults = [line for line in lines if line.name == "default" and line.args]
-        for line in defaults[1:]:
-            first = defaults[0]
-            message = f"this map already has a default at {first.file}:{first.line}"
-            yield Hit(line, message, [written(first)])
+def _tables(context: Context) -> Iterator[Hit]:
+    """Lines of map, geo and split_clients."""
+    for name in ("map", "geo", "split_clients"):
+        for block, _ in _blocks(context, name):
+            for line, message, earlier in table_faults(block):
+                yield (
+                    hit_at(line, message)
+                    if earlier is None
+                    else Hit(line, message, [written(earlier)])
+                )
 
 
-def _splits(context: Context) -> Iterator[Hit]:
-    """Shares of split_clients that add up to more than the whole.
-
-    Source: ngx_conf_split_clients_block.
-    """
-    for block, lines in _blocks(context, "split_clients"):
-        shares = [_share(line.name) for line in lines if line.name.endswith("%")]
-        total = sum((share for share in shares if share is not None), Decimal())
-        if None not in shares and total > _WHOLE:
-            message = "the shares of this split add up to more than the whole"
-            yield Hit(
-                block, message, [counted("sum of the shares", float(total / _WHOLE), "ratio")]
-            )
-
-
-def _share(text: str) -> Decimal | None:
-    try:
-        return Decimal(text.removesuffix("%"))
-    except InvalidOperation:
-        return None
-
-
-def _networks(context: Context) -> Iterator[Hit]:
-    """Lines of a geo block that are no network. Source: ngx_http_geo_cidr_value."""
-    for block, lines in _blocks(context, "geo"):
-        if any(line.name == "ranges" for line in lines) or is_open(block.args[-1].lstrip("$")):
+def _own_variables(context: Context) -> Iterator[Hit]:
+    """Lines that set a variable of nginx. Source: ngx_http_add_variable."""
+    for kind, lines in context.kinds.items():
+        if kind.context not in HTTP_CONTEXTS:
             continue
         for line in lines:
-            text = line.value if line.name in {"proxy", "delete"} else line.name
-            if line.name not in _GEO_WORDS and not is_open(text) and not is_network(text):
-                yield hit_at(line, f'"{text}" is no address or network, such as 10.0.0.0/8')
+            name = next(filter(is_fixed_variable, made_variables(line)), None)
+            if name and (makes_variable(line) or any(patterns_of(line.name, line.args))):
+                yield hit_at(line, f'"${name}" is a variable of nginx, which no line may set')
+
+
+def _keys_of_certificates(context: Context) -> Iterator[Hit]:
+    """Servers with fewer keys than certificates, or that verify clients without a CA.
+
+    Source: ngx_http_ssl_merge_srv_conf.
+    """
+    reported: set[Directive] = set()
+    for scope in context.scopes_with("ssl_certificate"):
+        certificates = scope.effective_all("ssl_certificate")
+        if scope.kind != "server" or not certificates or certificates[-1] in reported:
+            continue
+        reported.add(certificates[-1])
+        if len(scope.effective_all("ssl_certificate_key")) < len(certificates):
+            evidence = [written(certificates[-1]), default("ssl_certificate_key", "none")]
+            yield Hit(certificates[-1], "this certificate has no ssl_certificate_key", evidence)
+        verify = scope.effective("ssl_verify_client")
+        if verify is not None and verify.value in {"on", "optional"} and verify not in reported:
+            authorities = ("ssl_client_certificate", "ssl_trusted_certificate")
+            if all(scope.effective(name) is None for name in authorities):
+                reported.add(verify)
+                evidence = [written(verify), default(authorities[0], "none")]
+                yield Hit(verify, "clients are verified without ssl_client_certificate", evidence)
+
+
+def _stored_and_cached(context: Context) -> Iterator[Hit]:
+    """A block that both stores and caches responses. Source: ngx_http_proxy_cache."""
+    for module in ("proxy", "fastcgi", "uwsgi", "scgi"):
+        for block in context.blocks_that_set(f"{module}_store"):
+            pair = [block[name][0] for name in (f"{module}_store", f"{module}_cache")
+                    if name in block and block[name][0].value != "off"]  # fmt: skip
+            if len(pair) > 1:
+                message = f"{module}_store does not work beside {module}_cache"
+                yield Hit(pair[0], message, [written(pair[1])])
+
+
+def _log_buffers(context: Context) -> Iterator[Hit]:
+    """Access logs with two kinds of buffer. Source: ngx_http_log_set_log."""
+    first_lines: dict[str, Directive] = {}
+    for line in http_lines(context, "access_log"):
+        buffer = _buffer(line)
+        if buffer == _NO_BUFFER or is_open(line.value):
+            continue
+        earlier = first_lines.setdefault(line.value, line)
+        if _buffer(earlier) != buffer:
+            place = f"{earlier.file}:{earlier.line}"
+            yield Hit(line, f"this log has another buffer at {place}", [written(earlier)])
+
+
+def _buffer(line: Directive) -> tuple[str, ...]:
+    """The words of a log line that describe its buffer."""
+    return tuple(sorted(
+        arg for arg in line.args[2:] if arg.partition("=")[0] in {"buffer", "flush", "gzip"}
+    ))  # fmt: skip
+
+
+def _late_modules(context: Context) -> Iterator[Hit]:
+    """Modules loaded after a block that counts them. Source: ngx_load_module."""
+    first = None
+    for line in context.tree.main:
+        if line.name in {"events", "http", "stream", "mail"} and line.block is not None:
+            first = first or line
+        elif line.name == "load_module" and first is not None:
+            yield Hit(line, f"this module is loaded after {first.name}", [written(first)])
 
 
 def _tls(context: Context) -> Iterator[Hit]:
@@ -161,15 +204,29 @@ def _no_connections(context: Context) -> Iterator[Hit | MissingFacts]:
             )
 
 
+_KINDS = (
+    _patterns,
+    _tables,
+    _own_variables,
+    _tls,
+    _keys_of_certificates,
+    _stored_and_cached,
+    _log_buffers,
+    _late_modules,
+    _connections,
+    _no_connections,
+)
 _CONF = "events {} http { server { location ~ %s { } } }"
 
 RULE = Rule(
     id="cf-lines-refused",
     severity="error",
     title="lines that nginx rejects for their content",
-    why='nginx does not start: emerg "pcre2_compile() failed", "duplicate default map parameter", '
-    '"percent total is greater", "invalid network", "no ssl_certificate is defined", '
-    '"worker_connections are not enough" or "invalid value" of keepalive.',
+    why='nginx does not start: emerg "pcre2_compile() failed", "conflicting parameter" of a map, '
+    '"percent total is greater", "invalid network", "the duplicate variable", "no ssl_certificate '
+    'is defined", "no ssl_certificate_key", "is incompatible with proxy_cache", "already defined '
+    'with conflicting parameters", "is specified too late", "worker_connections are not '
+    'enough" or "invalid value" of keepalive.',
     fix="Correct the line that the finding names.",
     sources=(
         "nginx: src/core/ngx_regex.c, ngx_regex_compile; pcre2pattern(3)",
@@ -177,6 +234,10 @@ RULE = Rule(
         "nginx: src/http/modules/ngx_http_split_clients_module.c, ngx_conf_split_clients_block",
         "nginx: src/http/modules/ngx_http_geo_module.c, ngx_http_geo_cidr_value",
         "nginx: src/http/modules/ngx_http_ssl_module.c, ngx_http_ssl_init",
+        "nginx: src/http/modules/ngx_http_ssl_module.c, ngx_http_ssl_merge_srv_conf",
+        "nginx: src/http/ngx_http_variables.c, ngx_http_add_variable",
+        "nginx: src/http/modules/ngx_http_log_module.c, ngx_http_log_set_log",
+        "nginx: src/core/nginx.c, ngx_load_module",
         "nginx: src/event/ngx_event.c, ngx_event_init_conf",
         "nginx: src/http/modules/ngx_http_upstream_keepalive_module.c",
     ),

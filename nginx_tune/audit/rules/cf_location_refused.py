@@ -12,12 +12,18 @@ _MODIFIERS = ("=", "^~", "~*", "~")
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Misplaced locations, and ``proxy_pass`` with a URI where it is not allowed."""
+    """Misplaced locations, ``alias`` and ``proxy_pass`` with a URI."""
     if context.tree.is_template:
         return
     for scope in context.scopes_that_set("location"):
         if scope.kind == "location" and not any(map(is_placeholder, scope.own.args)):
             yield from _misplaced_locations(scope.own)
+    for scope in context.scopes_that_set("alias"):
+        alias, root = scope.levels[0]["alias"][0], scope.sets("root")
+        if root is not None:
+            yield Hit(alias, "alias and root are in one block", [written(root)])
+        if scope.kind == "location" and scope.own.value.startswith("@"):
+            yield hit_at(alias, "alias is in a named location")
     for scope in context.scopes_that_set("proxy_pass"):
         lines = list(filter(_has_uri, scope.levels[0]["proxy_pass"]))
         place = (
@@ -83,12 +89,14 @@ _CONF = "events {} http { server { location ~ \\.php$ { proxy_pass http://127.0.
 RULE = Rule(
     id="cf-location-refused",
     severity="error",
-    title="a location or proxy_pass where nginx rejects it",
-    why='nginx does not start: emerg "location is outside location", or "proxy_pass cannot have '
+    title="a location, alias or proxy_pass where nginx rejects it",
+    why='nginx does not start: emerg "location is outside location", "directive is duplicate" of '
+    'alias and root, "alias cannot be used inside the named location", or "proxy_pass cannot have '
     'URI part": in a regular expression, an if or a named location there is no prefix that the URI '
     "could replace.",
-    fix="Begin the path of an inner location with that of the outer one. Remove the URI from "
-    "proxy_pass and change the path with a rewrite.",
+    fix="Begin the path of an inner location with that of the outer one. Keep alias or root, "
+    "and root alone in a named location. Remove the URI from proxy_pass and change the path with "
+    "a rewrite.",
     sources=(
         "nginx: src/http/ngx_http_core_module.c, ngx_http_core_location",
         "nginx: src/http/modules/ngx_http_proxy_module.c, ngx_http_proxy_pass",

@@ -1,13 +1,23 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.directives import judges_names
-from nginx_tune.audit.hit import Hit, MissingFacts, counted, written
+from nginx_tune.audit.directives import http_lines, judges_names
+from nginx_tune.audit.hit import Hit, MissingFacts, counted, default, written
 from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.known_directives import rows_of
-from nginx_tune.conf.upstreams import UpstreamBlock, upstreams
+from nginx_tune.conf.upstreams import (
+    PASS_LINES,
+    UpstreamBlock,
+    address_in,
+    host_of,
+    is_unix,
+    upstreams,
+)
+from nginx_tune.conf.values import is_open
 
+_WITHOUT_DEFAULT = frozenset({"fastcgi_pass", "uwsgi_pass", "scgi_pass", "memcached_pass"})
+"""Lines whose address has no default port."""
 _NO_BACKUP = frozenset({"ip_hash", "hash", "random"})
 
 
@@ -25,6 +35,23 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 [written(earlier)],
             )
         yield from _servers(upstream, context)
+    yield from _passes(context, first_upstreams)
+
+
+def _passes(context: Context, known: Mapping[str, Directive]) -> Iterator[Hit]:
+    """Lines that give an upstream a port, or an address none. Source: ngx_http_upstream_add."""
+    for name in PASS_LINES:
+        for line in http_lines(context, name):
+            if is_open(line.value) or is_unix(address := address_in(line.value)):
+                continue
+            host, port = host_of(address), address[len(host_of(address)) :]
+            if host in known and port:
+                message = f'upstream "{host}" has its ports in its servers, so "{port}" is wrong'
+                yield Hit(line, message, [written(known[host])])
+            elif not port and name in _WITHOUT_DEFAULT and host and host not in known:
+                yield Hit(line, f'no upstream is named "{host}", and an address needs a port', [
+                    written(line), default("upstream", "none of that name")
+                ])  # fmt: skip
 
 
 def _servers(upstream: UpstreamBlock, context: Context) -> Iterator[Hit]:
@@ -69,10 +96,11 @@ RULE = Rule(
     id="cf-upstream-refused",
     severity="error",
     title="an upstream that nginx rejects",
-    why='nginx does not start: emerg "no servers in upstream", "duplicate upstream" or "balancing '
-    'method does not support parameter "backup"".',
+    why='nginx does not start: emerg "no servers in upstream", "duplicate upstream", "upstream may '
+    'not have port", "no port in upstream" or "balancing method does not support parameter '
+    '"backup"".',
     fix="Add a server that is not a backup; remove backup if ip_hash, hash or random is used; give "
-    "each upstream its own name.",
+    "each upstream its own name, and its ports to its servers alone.",
     sources=(
         "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream and ngx_http_upstream_server",
         "nginx: src/http/ngx_http_upstream_round_robin.c, ngx_http_upstream_init_round_robin",
