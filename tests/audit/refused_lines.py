@@ -1,7 +1,5 @@
 """Configurations that nginx rejects, by the rule that reports them, and some that it accepts."""
 
-from __future__ import annotations
-
 HTTP = "events {} http { %s }"
 SERVER = HTTP % "server { %s }"
 LOCATION = SERVER % "location / { %s }"
