@@ -21,10 +21,9 @@ from nginx_tune.decide.answer import ALL_AS_DECIDED, FACTS_COMMAND, LEARN_COMMAN
 from nginx_tune.decide.bodies import decide_gzip, decide_ktls, decide_output_buffers
 from nginx_tune.decide.cache_fetches import decide_cache_misses, decide_cache_updates, decide_slice
 from nginx_tune.decide.cache_layout import decide_cache_key, decide_cache_layout
-from nginx_tune.decide.carried import WIDEST
+from nginx_tune.decide.carried import WIDEST, headline
 from nginx_tune.decide.defaults import complete_site, plausible_facts, plausible_workload
 from nginx_tune.decide.disk_reads import decide_directio, decide_read_ahead
-from nginx_tune.decide.headline import headline
 from nginx_tune.decide.observed import with_observation
 from nginx_tune.decide.open_file_cache import decide_open_file_cache, open_files
 from nginx_tune.decide.pool_plan import PoolPlan, plan_pools, with_places, workers_for_disks

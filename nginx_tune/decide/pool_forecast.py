@@ -18,7 +18,6 @@ from nginx_tune.decide.answer import (
 from nginx_tune.decide.model.blocking import (
     BUSY_HOST_SECONDS,
     Prediction,
-    apart_ratio,
     cpu_ratio,
     lost_windows,
     predict,
@@ -32,6 +31,7 @@ from nginx_tune.decide.model.inputs import (
     turn_factors,
 )
 from nginx_tune.decide.model.names import least_name_reads, open_blocked_ratio
+from nginx_tune.decide.model.open_reads import apart_ratio
 from nginx_tune.decide.model.sending import asked_of_way
 from nginx_tune.decide.pool_plan import (
     PoolPlan,

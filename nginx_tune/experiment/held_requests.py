@@ -7,16 +7,12 @@ import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from nginx_tune.documents.loadplan import Target
 from nginx_tune.experiment.operations import HeldClient
 from nginx_tune.experiment.survey import client_line, request_headers
-
-if TYPE_CHECKING:
-    pass
 
 READ_BYTES = 4096
 _RECEIVE_BUFFER_BYTES = 8192

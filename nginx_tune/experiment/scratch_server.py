@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from nginx_tune.documents.loadplan import Target
 from nginx_tune.documents.rehearsal import FirstAnswer, Manner
@@ -33,10 +33,6 @@ from nginx_tune.nginx.reload.generation import ask_place, await_workers, logged_
 from nginx_tune.nginx.reload.logs import Logs
 from nginx_tune.nginx.reload.parse_reload import bad_lines
 from nginx_tune.nginx.reload.workers import Generations, Process, ReloadError, lives, process_of
-
-if TYPE_CHECKING:
-    pass
-
 
 _WAITS: dict[StandIn, WaitingBy] = {"raw-blocking-accept": "blocking", "raw-epoll-accept": "epoll"}
 

@@ -8,11 +8,11 @@ from cases import outcome
 from msgspec.structs import replace
 from rows import each_row
 
-from nginx_tune.audit.advisories import advisories
 from nginx_tune.audit.context import Context, parse_version
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import linux
 from nginx_tune.audit.rules import vr_known_vulnerability
+from nginx_tune.audit.rules.vr_known_vulnerability import advisories
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.facts import Kernel
 

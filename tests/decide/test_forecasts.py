@@ -6,7 +6,7 @@ from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, measured, scanne
 from situations import decide_without_break_evens as decide
 
 from nginx_tune.decide.engine import situation_of
-from nginx_tune.decide.model.blocking import apart_ratio
+from nginx_tune.decide.model.open_reads import apart_ratio
 from nginx_tune.decide.pool_forecast import forecast_blocking, forecast_gain
 from nginx_tune.decide.pool_plan import plan_pools
 from nginx_tune.documents.decisions import Decision

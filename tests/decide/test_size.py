@@ -18,8 +18,8 @@ from situations import (
     two_sizes,
 )
 
+from nginx_tune.decide.carried import headline
 from nginx_tune.decide.engine import situation_of
-from nginx_tune.decide.headline import headline
 from nginx_tune.decide.model.answers import AnswerGoal
 from nginx_tune.decide.size import HostSizes, Prices, SizeRequest, size_hosts
 from nginx_tune.documents.base import decode, encode

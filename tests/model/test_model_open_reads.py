@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from rows import each_row
 
-from nginx_tune.decide.model.blocking import apart_ratio, predict
+from nginx_tune.decide.model.blocking import predict
 from nginx_tune.decide.model.cache import zipf_classes
 from nginx_tune.decide.model.disk import ModelDisk
 from nginx_tune.decide.model.inputs import BlockingInputs
+from nginx_tune.decide.model.open_reads import apart_ratio
 
 MEBIBYTE = 1 << 20
 DISK = ModelDisk(0.008, 160e6, heads=1, spread=0.1)

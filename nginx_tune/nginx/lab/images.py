@@ -19,15 +19,12 @@ import random
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from nginx_tune.documents.progress import Progress
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.paths import open_own, why_not_own
 from nginx_tune.nginx.lab.disks import Loop, run_tool
-
-if TYPE_CHECKING:
-    pass
 
 CACHE_BYTES = 8 << 30
 """Maximum size of all images, in bytes; the least recently used ones are removed first."""
