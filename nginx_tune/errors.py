@@ -3,8 +3,6 @@
 Libraries raise, only ``cli`` prints: one line that says what, where and what to do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from enum import IntEnum
 

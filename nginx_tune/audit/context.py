@@ -5,8 +5,6 @@ example, can serve data of several times the page cache without a thread pool. A
 decision contradicts is not reported; advice that a decision leaves open says so.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property

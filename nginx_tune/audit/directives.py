@@ -9,8 +9,6 @@ tables were read from, a value that either accepts is accepted. A version after 
 accept further words.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,6 @@ finding is about (``Absence``). A rule that lacks facts is listed with the comma
 them (``commands_for``).
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 import shlex

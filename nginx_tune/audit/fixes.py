@@ -4,8 +4,6 @@ Edits never overlap (the engine ensures it). All are applied together and the re
 again: a rule whose findings remain, or whose edits cause new ones, loses its edits.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple

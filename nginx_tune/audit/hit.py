@@ -1,7 +1,5 @@
 """Results of a check: a fault at a line with its evidence, or the facts that are missing."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Directive

@@ -3,8 +3,6 @@
 Source of the tables: ngx_http_split_clients_module.c; parts are percentages with two decimals.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Iterator

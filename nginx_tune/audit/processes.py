@@ -4,8 +4,6 @@ All but the ports come from the main and events contexts. If the main file is no
 ports are known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Every rule, in the order of the catalogue. A test compares it with the folder."""
 
-from __future__ import annotations
-
 from nginx_tune.audit.rule import Rule
 from nginx_tune.audit.rules import (
     ca_authorization_cached,

@@ -5,8 +5,6 @@ sources, an example with a finding and one without, and a check. A check does no
 Hit for each fault and a MissingFacts for the facts that it lacks: it never guesses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

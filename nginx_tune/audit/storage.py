@@ -6,8 +6,6 @@ served directories is compared with it. Below ``COLD`` times the cache, the outc
 files are requested, and nothing is reported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 

@@ -10,8 +10,6 @@ Faults of such comments are findings too. They have rules of their own, so that 
 The engine checks the comments last: only then is it known which ones were needed.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 from bisect import bisect_right

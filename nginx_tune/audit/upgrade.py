@@ -8,8 +8,6 @@ release (ngx_conf_merge_* and ngx_conf_init_* of every module) and its change lo
 mail only the TLS protocols changed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The formats in which ``nginx-tune audit`` writes its findings."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The input of an audit: facts, and a tree from this host, a file, a dump or a git revision."""
 
-from __future__ import annotations
-
 import os
 import posixpath
 import shlex

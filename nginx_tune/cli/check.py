@@ -1,7 +1,5 @@
 """``nginx-tune check``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import date
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """``nginx-tune collector``."""
 
-from __future__ import annotations
-
 import click
 
 from nginx_tune.errors import UndecidedError

@@ -3,8 +3,6 @@
 A plan is not trusted: its files are computed again from its hunks and the files on this host.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import posixpath

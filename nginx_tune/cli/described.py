@@ -1,7 +1,5 @@
 """A host that the command line describes (``--cpus``, ``--disk``, …, ``--host FILE``)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """``nginx-tune doctor``."""
 
-from __future__ import annotations
-
 import click
 
 from nginx_tune.errors import ExitStatus, UsageError

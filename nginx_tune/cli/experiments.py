@@ -1,7 +1,5 @@
 """An experiment of ``validate`` or ``scenario run``: read both sides, run, store and print."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``nginx-tune generate``."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import shlex

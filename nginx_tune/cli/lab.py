@@ -1,7 +1,5 @@
 """``nginx-tune lab list`` and ``nginx-tune lab clean``."""
 
-from __future__ import annotations
-
 import click
 
 from nginx_tune.errors import ExitStatus

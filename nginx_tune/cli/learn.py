@@ -1,7 +1,5 @@
 """``nginx-tune learn``."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Sequence
 from pathlib import Path

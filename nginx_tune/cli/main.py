@@ -1,7 +1,5 @@
 """The command line: a lazy group, so that ``--help`` imports no command."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

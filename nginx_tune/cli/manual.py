@@ -1,7 +1,5 @@
 """Manual pages and shell completions, generated from the commands into ``share/``."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import dataclass, field
 

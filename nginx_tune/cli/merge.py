@@ -1,7 +1,5 @@
 """``nginx-tune merge``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """``nginx-tune observe``."""
 
-from __future__ import annotations
-
 import click
 
 from nginx_tune.cli.options import DURATION, Whole, parse_duration, tell_choice

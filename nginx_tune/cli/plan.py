@@ -1,7 +1,5 @@
 """``nginx-tune plan``."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shlex

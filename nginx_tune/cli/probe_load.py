@@ -1,7 +1,5 @@
 """The load that the options of ``probe`` define, and parsers for their values."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The options of ``probe``, by purpose."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import click

@@ -1,7 +1,5 @@
 """``nginx-tune recommend``."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``nginx-tune scenario list`` and ``nginx-tune scenario run NAME``."""
 
-from __future__ import annotations
-
 import os
 
 import click

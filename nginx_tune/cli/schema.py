@@ -4,8 +4,6 @@ The schema of the settings file is derived from the commands' options. Editors w
 Better TOML use it to complete and check the file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

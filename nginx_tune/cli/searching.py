@@ -4,8 +4,6 @@ Each candidate is a plan: the recommendation with one decision reversed, made by
 ``plan`` for the same configuration.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 crossplane is not used if nginx itself tests the files, which is the better check.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -10,8 +10,6 @@ preferences, and inputs below the file's own directory. All others (programs, re
 commands, the subject and the load of a test) need ``--config``, the environment or a flag.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -5,8 +5,6 @@ clean up, and an exception would leave a module half imported and cause other er
 imports almost nothing itself.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -17,8 +17,6 @@ bodies alone), range, not_modified, headers, userid, chunked, slice (nginx never
 subrequests), mp4 and flv (handlers of files).
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final, Literal, NamedTuple
 

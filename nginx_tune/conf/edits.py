@@ -5,8 +5,6 @@ indentation and line ends. Edits are applied together: edits that touch one anot
 same directive to the same block, conflict and are never both applied.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -26,8 +26,6 @@ HTTP/2. ``map`` and ``set`` are followed. An unknown value is the same placehold
 that only the protocol can make texts differ.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@
 dot, and the result is in byte order.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from fnmatch import translate

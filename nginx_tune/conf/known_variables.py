@@ -7,8 +7,6 @@ executables lack.
 Source: ngx_http_script_compile: ``$name``, ``${name}``; a digit is a capture. Names ignore case.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import lru_cache

@@ -9,8 +9,6 @@ Source: ngx_http_log_set_format and ngx_http_log_set_log in ngx_http_log_module.
 and ngx_log_set_log in ngx_log.c; ngx_http_core_merge_loc_conf.
 """
 
-from __future__ import annotations
-
 import posixpath
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

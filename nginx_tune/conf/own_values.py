@@ -17,8 +17,6 @@ Source: ngx_event_connections, ngx_set_worker_processes, ngx_set_priority,
         ngx_http_core_directio.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Sequence

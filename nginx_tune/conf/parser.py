@@ -10,8 +10,6 @@ Source: ngx_conf_parse. Which directives a block may contain is not checked here
 blocks and ends gives a tree.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from sys import intern

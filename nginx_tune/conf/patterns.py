@@ -5,8 +5,6 @@ version: a group or a class that does not end, a quantifier with nothing before 
 without a valid name. Source: pcre2pattern(3), ngx_regex_compile.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

@@ -10,8 +10,6 @@ For a planned file, they are the old statements, changed only by words of settin
 and both parsers must agree on the new file.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

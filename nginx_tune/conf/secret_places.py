@@ -5,8 +5,6 @@ only if it is surely harmless (:mod:`nginx_tune.conf.secret_values`), and code n
 of an unknown directive count as free text, so a new directive is hidden until it is listed here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection
 from functools import lru_cache

@@ -14,8 +14,6 @@ names, line numbers, sizes, addresses and variables are shown. Where a configura
 Source: RFC 3986 §3.2.1 (user information), RFC 7235 (credentials), RFC 7468 (PEM).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 

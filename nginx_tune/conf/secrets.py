@@ -11,8 +11,6 @@ Free text may be a secret and is removed. Source: ngx_conf_log_error (``… in F
 calls in nginx's modules.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator
 from functools import cached_property

@@ -8,8 +8,6 @@ ngx_http_file_cache_manage_file). ngx_shared_memory_add() rejects a second use o
 bound to another key", "already declared for a different use"), and nginx does not start.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Sequence

@@ -5,8 +5,6 @@ machine can be read. Every file is read and parsed once, however often it is inc
 cannot be read or parsed is listed with line and reason; the others still give a tree.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -13,8 +13,6 @@ if there is no c->ssl), ngx_http_upstream_set_round_robin_peer_session(). Confir
 1.30.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

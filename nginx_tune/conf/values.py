@@ -17,8 +17,6 @@ compare arguments with, and the words of enumerations and bit masks. A test trie
 installed versions.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache

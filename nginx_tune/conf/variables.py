@@ -7,8 +7,6 @@ Captures are known as far as their pattern shows. ``$1`` of ``location ~ ^/(a|b)
 ``b``, ``$n`` of ``^/(?<n>[0-9]+)`` is a number, and a group that begins with a slash is a path.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ the part of pcre2pattern(3) that patterns of paths use. Each sample is matched a
 so a pattern that is read wrongly gives no sample.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

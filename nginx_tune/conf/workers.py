@@ -9,8 +9,6 @@ Source: ngx_thread_pool.c, ngx_http_core_set_aio; ngx_init_cycle (``open_files``
 ngx_conf_open_file.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Listen queues and the workers that accept from them: ``accept``, ``reuseport``, ``backlog``."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from nginx_tune.decide.answer import (

@@ -1,7 +1,5 @@
 """Buffers of access logs: the decision ``access-log``."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Parts of decisions: numbers with their provenance, CPUs and link, nginx's build, commands."""
 
-from __future__ import annotations
-
 import math
 import re
 import shlex

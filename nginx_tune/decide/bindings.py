@@ -1,7 +1,5 @@
 """Ceilings of each resource of a host, in requests and bytes per second of the workload's mix."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Bodies that pass through nginx's memory: ``ktls``, ``gzip``, ``output-buffers``."""
 
-from __future__ import annotations
-
 import re
 
 from nginx_tune.decide.answer import (

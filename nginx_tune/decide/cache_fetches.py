@@ -1,7 +1,5 @@
 """Fetches of a cache from its upstream: ``cache-misses``, ``cache-updates``, ``slice``."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from typing import Final

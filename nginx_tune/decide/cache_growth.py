@@ -18,8 +18,6 @@ Source: ngx_http_file_cache_add(), ngx_http_file_cache_update() (``fs_size``) an
         ngx_slab_init(), which writes 24 bytes for each page of a zone and nothing else.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

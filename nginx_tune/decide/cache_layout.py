@@ -1,7 +1,5 @@
 """Directories and keys of a cache: ``cache-layout``, ``cache-key``."""
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

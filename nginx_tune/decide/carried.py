@@ -5,8 +5,6 @@ worse and at their better ends. The model's own errors widen the range. The head
 limiting resource, and demand that the host cannot meet with any settings.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Facts and workloads may come from other hosts, other tools or an editor. An impo
 as unknown, so that the model never gets a negative size, a host without CPUs or an infinity.
 """
 
-from __future__ import annotations
-
 import math
 import posixpath
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Only three values are filled in: the page cache (nine tenths of the memory), the
 package of the version) and the number of files (amount of data divided by the mean size).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches

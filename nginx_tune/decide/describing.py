@@ -1,7 +1,5 @@
 """The description that gives the same decisions as a host's facts (``inspect -f toml``)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Connections and descriptors of a worker as one plan, since each number limits the other."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Reads of files from their disks: ``directio``, ``read-ahead``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

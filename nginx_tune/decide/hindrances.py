@@ -4,8 +4,6 @@ Counters count from the start of the host or of the network namespace. Small sha
 reported, since a bad hour long ago would otherwise be reported for ever.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 

@@ -4,8 +4,6 @@ A larger read transfers more bytes per seek, but other requests wait until it is
 objectives the decisions balance both; an objective shifts the balance to throughput or latency.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Observed values replace assumed values, but neither learnt nor declared values. 
 and virtual size are left out: all three rise even when thread pools help (source row A6).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

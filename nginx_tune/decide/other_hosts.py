@@ -1,7 +1,5 @@
 """Facts of this host with other memory or other disks, and common sizes of hardware."""
 
-from __future__ import annotations
-
 import math
 
 from msgspec.structs import replace as replace_struct

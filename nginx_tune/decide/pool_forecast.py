@@ -4,8 +4,6 @@ A range covers the assumed inputs from one extreme to the other, varied together
 own error as measured in experiments.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Threads and queues of the pools: ``thread-pool-size``, ``per-disk-pools``."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from nginx_tune.decide.answer import (

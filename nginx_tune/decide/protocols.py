@@ -1,7 +1,5 @@
 """Protocols: ``http2``, ``http3``."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -1,7 +1,5 @@
 """File bytes to the socket without a copy: ``sendfile``, ``sendfile-max-chunk``."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Final

@@ -4,8 +4,6 @@ They are found by bisection, with the decision itself repeated for other values 
 break-even cannot disagree with its decision.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ Memory holds mostly files of popular directories, so a disk's share of reads may
 share of requests.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache

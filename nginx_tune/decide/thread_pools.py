@@ -1,7 +1,5 @@
 """File reads and writes off the event loop: ``thread-pools``, ``aio-write``."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

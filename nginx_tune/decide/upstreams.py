@@ -1,7 +1,5 @@
 """Proxied requests: ``upstream-keepalive``, ``streaming``."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Workers and their limits: ``workers``, ``connections``, ``file-limits``."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from nginx_tune.decide.answer import (

@@ -8,8 +8,6 @@ of its field, and the JSON Schema has the same bounds. ``decide/defaults.py`` ap
 documents that were not read from a file.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """``check``: the first look at a host and its configuration, on one screen."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from nginx_tune.documents.base import Bytes, Count, Document, Part

@@ -1,7 +1,5 @@
 """``decisions``: verdicts with their evidence, and the settings they yield."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -18,8 +18,6 @@
 Other values are in ``[facts]``, in the words of the facts document.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any
 

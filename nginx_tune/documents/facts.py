@@ -1,7 +1,5 @@
 """``facts``: what is known of a host. This file has nginx itself, its processes and its logs."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import UNSET, UnsetType

@@ -1,7 +1,5 @@
 """The machine in ``facts``: kernel, processors, memory, limits, links and listening sockets."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Storage in ``facts``: paths, the disks under them and their read curves, and trees of files."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, UnsetType, field

@@ -1,7 +1,5 @@
 """``findings``: the result of an audit; ``baseline``: known faults to suppress."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

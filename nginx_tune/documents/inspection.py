@@ -1,7 +1,5 @@
 """A recorded host, its disk probe and ``doctor``."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType

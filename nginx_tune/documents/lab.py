@@ -23,8 +23,6 @@ Without ``model`` a modelled disk has the model of its class (``nginx/lab/disk_m
 ``labs`` lists the remains and kept images of labs on this machine.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from nginx_tune.documents.base import (

@@ -5,8 +5,6 @@ logs add up to the tally of all logs. A manifest has requests of the log for rep
 time, one JSON object per line.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

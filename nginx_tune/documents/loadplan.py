@@ -1,7 +1,5 @@
 """``loadplan``: the input of the load probe for a measurement (one JSON in, one out)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from msgspec import field

@@ -5,8 +5,6 @@ request's details after it. It also has the level, cause, counters, advice, ngin
 the releases with the message. Verified in the sources of nginx 1.18.0 to 1.31.4.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 from nginx_tune.documents.base import Part

@@ -1,7 +1,5 @@
 """A request class in a ``measurement``: counts and latencies."""
 
-from __future__ import annotations
-
 from nginx_tune.documents.base import Part
 
 

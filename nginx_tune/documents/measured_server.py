@@ -5,8 +5,6 @@ A new counter of lost or failed requests needs a field of ``ServerMeasurement`` 
 counter of log lines is null if the configuration keeps these lines out of the log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 

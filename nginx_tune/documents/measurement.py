@@ -4,8 +4,6 @@ A capacity document has the highest rate at which an objective holds, and the se
 Histograms count latencies by powers of two, like those in the published texts on accept balancing.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

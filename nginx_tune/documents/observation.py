@@ -1,7 +1,5 @@
 """``observation``: a running nginx under its own traffic, and the causes found in it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from nginx_tune.documents.base import Document, Part, Unknown

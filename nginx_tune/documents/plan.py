@@ -4,8 +4,6 @@ A plan lists its changes file by file, for people and for ``apply``. It may incl
 proves it. A history comes from the journals of ``apply``.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from nginx_tune.documents.base import Document, MissingInclude, Part

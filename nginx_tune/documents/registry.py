@@ -1,7 +1,5 @@
 """All documents by their name for ``nginx-tune schema NAME``."""
 
-from __future__ import annotations
-
 from nginx_tune.documents.base import Document
 from nginx_tune.documents.check import FirstLook
 from nginx_tune.documents.decisions import Decisions

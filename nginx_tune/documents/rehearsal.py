@@ -1,7 +1,5 @@
 """``rehearsal``: the effects of a change to a running nginx, tried in the sandbox."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

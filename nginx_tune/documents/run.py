@@ -3,8 +3,6 @@
 A run is a validation, a scenario's run or a rehearsal; ``run_summary`` is its entry in a list.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -17,8 +17,6 @@ configurations: ``validate --dry-run`` prints one, ``scenario run`` runs it.
 Source rows are facts from the published texts, with the scenarios and commands that show them.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

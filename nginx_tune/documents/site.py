@@ -1,7 +1,5 @@
 """``site``: the operator's choices that a full nginx.conf needs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

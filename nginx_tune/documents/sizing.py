@@ -1,7 +1,5 @@
 """``size``: the load that a host carries under an objective, and the hosts for a rate."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from nginx_tune.documents.base import Bytes, Count, Document, Number, Part, Provenance, Ratio

@@ -1,7 +1,5 @@
 """Numbers as text, for the reasons of a configuration and for reports."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

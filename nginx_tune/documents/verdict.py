@@ -3,8 +3,6 @@
 The windows show servers under traffic that nobody controlled.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

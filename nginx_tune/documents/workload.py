@@ -1,7 +1,5 @@
 """``workload``: the load of a server; each part has its provenance."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from nginx_tune.documents.base import (

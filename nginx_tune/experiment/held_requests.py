@@ -1,7 +1,5 @@
 """The requests of a held client: HTTP/1.1 over plain TCP, TLS or a Unix socket."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

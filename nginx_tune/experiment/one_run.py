@@ -4,8 +4,6 @@ The page cache starts empty, full, or with all of the data. nginx may have writt
 directories, so files there are opened without following links.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import http.client

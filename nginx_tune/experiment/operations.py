@@ -4,8 +4,6 @@
 method in ``inside``.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from nginx_tune.documents.facts import Facts

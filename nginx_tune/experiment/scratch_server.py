@@ -4,8 +4,6 @@ A change makes nginx load other files or another program. It counts as made once
 generation answers; each listener gets a request as soon as new workers exist.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

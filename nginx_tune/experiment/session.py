@@ -1,7 +1,5 @@
 """A lab, controlled from outside of the sandbox: open it, make runs, list and clean up labs."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

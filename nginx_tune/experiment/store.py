@@ -4,8 +4,6 @@ A file is gzip with two JSON lines: the summary, which is all that a list reads,
 name is the digest of the result, so a copy keeps its name and a changed file is detected.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import hashlib

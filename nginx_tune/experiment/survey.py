@@ -1,7 +1,5 @@
 """Single requests to nginx, one at a time, before anything is measured."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import http.client

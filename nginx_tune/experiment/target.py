@@ -3,8 +3,6 @@
 A load has an entry point: a listener, a root with files, and a URL answered without a file.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Iterator, Sequence
 from functools import lru_cache

@@ -9,8 +9,6 @@ Variants may share paths, such as a configuration and a planned change of it. Ea
 covered by one copy, which gets the bytes of the current variant.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

@@ -12,8 +12,6 @@ text on the same line, so line numbers in nginx's messages stay the same.
 Facts: read inside the lab, with the lab's limits in place of the machine's.
 """
 
-from __future__ import annotations
-
 import math
 import posixpath
 from collections import Counter

@@ -3,8 +3,6 @@
 A layer is a partition or an md, device-mapper, bcache or loop device.
 """
 
-from __future__ import annotations
-
 import re
 
 from nginx_tune.documents.facts import Array, Disk, Layer

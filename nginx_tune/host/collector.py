@@ -1,7 +1,5 @@
 """The collector as one file, joined from modules of the package, that runs without the package."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

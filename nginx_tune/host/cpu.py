@@ -3,8 +3,6 @@
 Devices belong to a NUMA node, and their interrupts go to some CPUs.
 """
 
-from __future__ import annotations
-
 import math
 import posixpath
 import re

@@ -7,8 +7,6 @@ Parsers return ``Missing(reason)`` for an unknown value. Readers turn it into nu
 reason in ``Gaps``, by JSON pointer relative to the part that they return.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 

@@ -5,8 +5,6 @@ systemd.unit(5) (search path, drop-ins, the last one wins), systemd.exec(5) (``L
 systemd-system.conf(5) (``DefaultLimitNOFILE=``, 1024:524288 by default).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The machine of this process, as a ``Host``."""
 
-from __future__ import annotations
-
 import os
 import stat
 import time

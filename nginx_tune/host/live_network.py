@@ -7,8 +7,6 @@ configuration's ``listen`` lines, without binding any port that others may want.
 Source: sock_diag(7); net/ipv4/inet_diag.c inet_diag_msg_attrs_fill().
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

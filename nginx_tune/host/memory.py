@@ -1,7 +1,5 @@
 """Memory: its amount, and the part that can hold file data."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from msgspec.structs import replace

@@ -8,8 +8,6 @@ that root.
 A control group is a directory below a mount; each controller can have a different one.
 """
 
-from __future__ import annotations
-
 import posixpath
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ the ids of the initial namespace. In the sandbox those are read from the outer /
 passed in as an open directory.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 Drivers of virtual links report fixed speeds, which count as unknown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Texts of ``/proc/net`` and of links: listening sockets and the network stack's counters; pure."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from itertools import pairwise

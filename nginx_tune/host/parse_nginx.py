@@ -1,7 +1,5 @@
 """nginx's names, ``nginx -V`` of every known product, and process titles; pure."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Control groups have two versions. A hybrid host has some controllers on version 
 the others on version 2, so the version is a property of one controller, never of the host.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Literal, NamedTuple
 

@@ -5,8 +5,6 @@ the stacking; bus, model and driver show the kind of a disk. Any number of file 
 bounded memory, as powers of two, quantiles and a sample.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -8,8 +8,6 @@ keep the caller's ``HOME``. Files there are executed (a disk image is mounted) o
 settings file), so root only uses a place if only root can change any directory on its path.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import posixpath

@@ -1,7 +1,5 @@
 """Limits for programs that may hang, write without end or outlive their parent process."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

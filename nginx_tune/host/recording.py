@@ -1,7 +1,5 @@
 """The hosts of captures: one that records answers, and one that replays them."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import shlex

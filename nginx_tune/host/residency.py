@@ -4,8 +4,6 @@ Nothing here reads file data: cachestat(2) and mincore(2) report the page cache 
 it is. preadv2 with RWF_NOWAIT would start read-ahead, and posix_fadvise would drop pages.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import math

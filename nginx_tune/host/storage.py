@@ -7,8 +7,6 @@ block device is a partition, or on top of others (``slaves/``: md, LVM, dm, bcac
 leaf disk also share its failures and queues, whatever devices are in between.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The nginx program: its choice, its build, and the differences between two builds."""
 
-from __future__ import annotations
-
 import os
 import posixpath
 import re

@@ -4,8 +4,6 @@ A tree of another host is read through maps of names, and never completed by fil
 Every command that reads a configuration takes both from here.
 """
 
-from __future__ import annotations
-
 import os
 import posixpath
 import re

@@ -1,7 +1,5 @@
 """A scratch nginx: its start in the foreground and in cgroups, its processes, its end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -5,8 +5,6 @@ file whose name matches the pattern of an include. Names are compared by the fil
 neither symbolic nor hard links get around the check.
 """
 
-from __future__ import annotations
-
 import os
 import posixpath
 from collections.abc import Iterable, Sequence

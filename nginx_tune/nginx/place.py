@@ -5,8 +5,6 @@ socket with anything. So no path that leads out of nginx's root is followed, and
 who listens before a byte is sent.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

@@ -1,7 +1,5 @@
 """Running nginx processes: masters and their workers."""
 
-from __future__ import annotations
-
 import posixpath
 from itertools import pairwise
 from typing import NamedTuple

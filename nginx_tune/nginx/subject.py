@@ -3,8 +3,6 @@
 Code and special files that a configuration names are checked before an nginx starts with it.
 """
 
-from __future__ import annotations
-
 import os
 import posixpath
 import re

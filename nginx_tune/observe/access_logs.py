@@ -1,7 +1,5 @@
 """Access logs, compressed or plain, and the results of reading them."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import gzip

@@ -3,8 +3,6 @@
 Clients wait for nginx, and nginx for upstreams; the sockets show both (``parse_sock_diag``).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

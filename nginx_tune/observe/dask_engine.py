@@ -7,8 +7,6 @@ plugin from this process through the scheduler to each worker, including those t
 This module imports distributed (``nginx-tune[dask]``), so import it only on request.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

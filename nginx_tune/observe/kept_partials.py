@@ -5,8 +5,6 @@ run, and of a growing set of logs it reads only the new ones. The sum is the sam
 over all logs, to the last byte.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence

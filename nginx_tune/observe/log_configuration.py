@@ -1,7 +1,5 @@
 """A configuration's facts about access logs: their format, and the places of requests."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import cast

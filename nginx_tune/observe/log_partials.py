@@ -1,7 +1,5 @@
 """Partial results of ``learn``: the tally of some logs in a file, and the sum of many of them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain

@@ -4,8 +4,6 @@ fsspec is an extra (``nginx-tune[s3]``), imported with the first URL. Access to 
 configured in fsspec and in the storage's own library (``AWS_PROFILE``, ``AWS_ENDPOINT_URL``, …).
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

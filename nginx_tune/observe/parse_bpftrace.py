@@ -4,8 +4,6 @@ At every mark the program prints ``mark NUMBER NANOSECONDS``, its maps, and ``do
 never cleared, so the difference of two readings covers the time between them.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -6,8 +6,6 @@ Source: proc(5); include/uapi/linux/taskstats.h; perf_event_open(2); ngx_log_err
 ngx_http_log_error, with the messages of ``documents/log_messages.py``.
 """
 
-from __future__ import annotations
-
 import bisect
 import re
 import struct

@@ -5,8 +5,6 @@ profiler of the kernel. A stall shorter than the interval shows only in proporti
 share comes from the spread between seconds, since neighbouring samples see the same stall.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import fcntl

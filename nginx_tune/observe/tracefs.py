@@ -8,8 +8,6 @@ open, and the kernel then refuses to remove the instance.
 rename(), which no thread pool offloads.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """The first look at a host: facts, decisions and findings on one screen."""
 
-from __future__ import annotations
-
 import posixpath
 import shlex
 from collections import Counter

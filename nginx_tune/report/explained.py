@@ -5,8 +5,6 @@ patterns: ``CLASS`` is a class of requests, ``STATISTIC`` p50, p90, … and ``KI
 failure. Units and directions are in ``measure.proof.metrics``.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Facts as one screen of text, with the random-read curves of disks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The nginx of a host on the screen: the choice with its reason, the processes and listeners."""
 
-from __future__ import annotations
-
 from nginx_tune.documents.facts import IN_CONTAINER, Facts, Nginx, Running
 from nginx_tune.documents.facts_machine import Listener
 from nginx_tune.documents.units import plural

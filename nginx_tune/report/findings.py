@@ -4,8 +4,6 @@ A mark below a line of a configuration shows the subject of a finding, as in com
 one kind in one block are one entry with several places, as one mistake made them.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence

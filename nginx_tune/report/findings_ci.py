@@ -17,8 +17,6 @@ is defined by Jenkins' junit-10.xsd; GitLab reads it too. Errors and warnings fa
 information pass and are shown in the output.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

@@ -4,8 +4,6 @@ In files, only comments and sentences of Markdown are folded. Each line of a fol
 comment, so that text copied from the terminal is still a valid configuration, diff or scenario.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Measurements as text: results of each class, delays, doubts; and every second as CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

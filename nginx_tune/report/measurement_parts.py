@@ -1,7 +1,5 @@
 """Parts of a measurement as text: by worker, by load host, and for some kinds of classes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

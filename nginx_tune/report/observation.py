@@ -1,7 +1,5 @@
 """An observation as text: the causes, then the figures of the workers."""
 
-from __future__ import annotations
-
 from nginx_tune.documents.measured_server import (
     HARMS,
     LoopTurn,

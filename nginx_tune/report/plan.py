@@ -4,8 +4,6 @@ The diff is a unified one that ``patch -p1`` and ``git apply`` take.
 Source: POSIX diff -u; git-diff(1) for quoted names and for a missing line end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from posixpath import dirname

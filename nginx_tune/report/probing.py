@@ -1,7 +1,5 @@
 """A run of the probe as text: the load in words, its progress, and a search for the capacity."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ Source: https://prometheus.io/docs/instrumenting/exposition_formats/: a HELP and
         family before its samples, which must be together; no timestamps; a final newline.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sized

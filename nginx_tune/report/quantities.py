@@ -1,7 +1,5 @@
 """Metric names and values as text, in units that people use."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from nginx_tune.documents.verdict import MetricVerdict, Unit

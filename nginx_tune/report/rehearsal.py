@@ -1,7 +1,5 @@
 """A rehearsal as text: its outcome, a table with a column for each change, and notes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, RehearsedReload

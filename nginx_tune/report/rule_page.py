@@ -1,7 +1,5 @@
 """The rules by id, and a rule's page, made of its fields: why, examples, fix, sources, proof."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable
 from functools import lru_cache

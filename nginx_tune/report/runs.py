@@ -1,7 +1,5 @@
 """Stored runs as text: the list, one run, a comparison; and comparisons of observations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from nginx_tune.documents.rehearsal import Rehearsal

@@ -4,8 +4,6 @@ Source: OASIS SARIF 2.1.0; GitHub, "SARIF support for code scanning". No times, 
 of this machine: the same findings give the same bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

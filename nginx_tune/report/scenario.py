@@ -3,8 +3,6 @@
 A run shows our figures beside the source's and the predictions, then the verdict.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial

@@ -4,8 +4,6 @@ The plain writer is here, for logs, mail and ``diff``. The writer for terminals,
 width, is ``terminal.writer``. The texts of a screen are safe to print (``one_line``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias

@@ -1,7 +1,5 @@
 """A search as text: the answer, the candidates by rank, the proof, and the cost."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nginx_tune.documents.plan import Search, SearchAnswer, SearchCandidate

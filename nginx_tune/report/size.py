@@ -1,7 +1,5 @@
 """The result of ``size`` as text: the answer, the table of memory and disks, and its basis."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from nginx_tune.documents.base import Provenance

@@ -3,8 +3,6 @@
 Also an experiment as a page of TOML, which ``scenario run`` takes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal

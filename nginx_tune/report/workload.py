@@ -1,7 +1,5 @@
 """A workload as text: what a log shows, and what it does not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from nginx_tune.documents.units import plural

@@ -16,8 +16,6 @@ can be written even through a read-only mount; Landlock prevents that. Reads are
 they cost nothing. Source: Documentation/userspace-api/landlock.rst.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -5,8 +5,6 @@ reach them through a descriptor that was opened before nginx started, and open n
 it without following links.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

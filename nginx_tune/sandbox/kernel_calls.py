@@ -4,8 +4,6 @@ They run between fork and exec, thousands of times in a benchmark, so nothing he
 or keeps state. Errors: OSError with the call's name.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import os

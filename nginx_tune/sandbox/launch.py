@@ -10,8 +10,6 @@ The supervisor counts new processes and file-AIO contexts, which the kernel cann
 sandbox. It refuses and records every other call that it gets.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

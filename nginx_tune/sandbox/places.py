@@ -1,7 +1,5 @@
 """The real paths of files, the links to them, and the mounts below a path."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterable, Sequence

@@ -15,8 +15,6 @@ An earlier nginx may have put links into its covers, so places are reached from 
 new root, without following links.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -4,8 +4,6 @@
 after any of them. Every function raises OSError if its call fails.
 """
 
-from __future__ import annotations
-
 import array
 import ctypes
 import errno

@@ -1,7 +1,5 @@
 """Checks of a plan's files before anything is written, with the reasons to refuse a file."""
 
-from __future__ import annotations
-
 import errno
 import os
 import posixpath

@@ -5,8 +5,6 @@ clock (CLOCK_BOOTTIME) counts from the start of the machine and cannot be set. A
 the machine, the next start of nginx-tune takes an unconfirmed change back.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

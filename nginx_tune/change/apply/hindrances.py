@@ -21,8 +21,6 @@ Source: ngx_create_pidfile(), ngx_delete_pidfile(), ngx_create_paths(),
         ngx_http_file_cache_manage_file().
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

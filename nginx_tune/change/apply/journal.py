@@ -4,8 +4,6 @@
 bytes of every file that it replaces, all on the disk before the first file is changed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

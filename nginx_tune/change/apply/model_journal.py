@@ -1,7 +1,5 @@
 """Records of a change's journal, the state that they describe, and errors of a change; no I/O."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple

@@ -1,7 +1,5 @@
 """One change from the lock to its end: kept, waiting for confirmation, or taken back."""
 
-from __future__ import annotations
-
 import os
 import posixpath
 import shlex

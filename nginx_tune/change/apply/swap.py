@@ -7,8 +7,6 @@ hidden name is compared with the expected file: no concurrent write is lost (com
 Source: renameat2(2), glob(7).
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

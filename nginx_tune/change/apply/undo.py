@@ -4,8 +4,6 @@ A rollback reads no configuration: the journal has all that it needs. A second r
 same state. Later changes of the same files must be taken back first.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

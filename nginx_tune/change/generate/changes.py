@@ -11,8 +11,6 @@ If the audit would report an error in a decision's lines, the decision is refuse
 Warnings stay in the plan.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ workload. Each feature adds a few settings with their reasons. Every proxy gets 
 and on connecting.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence

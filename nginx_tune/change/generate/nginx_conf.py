@@ -4,8 +4,6 @@ A template per kind (``templates/``) has the blocks that every such site needs. 
 from a Setting, with its reason. Experiments run exactly this text in the sandbox.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

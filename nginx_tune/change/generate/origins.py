@@ -1,7 +1,5 @@
 """Proxying to origins in a generated file: retry limits, TLS, name resolution, compression."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final

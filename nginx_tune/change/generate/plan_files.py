@@ -8,8 +8,6 @@ each has its own undo commands. Source: sysctl.d(5), systemd.unit(5) (drop-in di
 systemd.exec(5) (LimitNOFILE=).
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shlex

@@ -5,8 +5,6 @@ change. Source: ngx_init_cycle (src/core/ngx_cycle.c), ngx_http_limit_req_init_z
 ngx_http_limit_conn_init_zone, ngx_http_file_cache_init.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

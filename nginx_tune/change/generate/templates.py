@@ -1,7 +1,5 @@
 """The templates, read from the package or from a checkout: the only I/O of this package."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 

@@ -9,8 +9,6 @@ of a site that nginx would misread are refused as well.
 Source: ngx_conf_read_token() in src/core/ngx_conf_file.c; ngx_http_compile_complex_value().
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shlex

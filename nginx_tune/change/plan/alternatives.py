@@ -5,8 +5,6 @@ threads, another chunk, other buffers, the open file cache, workers and cache op
 to proposed decisions come first, then those near a break-even, then those to certain decisions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple

@@ -12,8 +12,6 @@ Source: ngx_http_upstream_cache() in ngx_http_upstream.c. The subrequests of
         ngx_http_auth_request_module.c, SSI and ``error_page`` have the client's ``$request_uri``.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

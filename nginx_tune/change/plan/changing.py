@@ -4,8 +4,6 @@ An existing line that contradicts a decision (``multi_accept on``, threads where
 memory) is undone (``UNDO``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Lines in effect and places for settings in the configuration that decisions change."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property

@@ -9,8 +9,6 @@ compress for HTTP/1.1 only (``gzip_http_version 1.1``, ngx_http_gzip_ok), and a 
 idle connection just as a request arrives. So some locations stay unchanged.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from functools import cached_property

@@ -14,8 +14,6 @@ All servers get the limits of the server that allows most, since a browser reuse
 other names of its certificate.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 

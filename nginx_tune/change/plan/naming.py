@@ -11,8 +11,6 @@ one line of a socket may have socket options ("duplicate listen options", ngx_ht
 so further options are written to the same line.
 """
 
-from __future__ import annotations
-
 import posixpath
 from collections.abc import Iterator, Sequence
 from itertools import count

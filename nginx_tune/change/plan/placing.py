@@ -7,8 +7,6 @@ around them (``CurrentTree.further_out``).
 A decision that would break something in the configuration is blocked, and the reason is given.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple

@@ -5,8 +5,6 @@ its own limit counters, UDP sessions and Lua state, so more workers have side ef
 configurations work only with a single worker.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 

@@ -8,8 +8,6 @@ Some decisions are useless or harmful without another. A cache without its key h
 hosts. An unused pool wastes memory, and nginx does not start if the pool of a location is missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import fields
 from typing import NamedTuple

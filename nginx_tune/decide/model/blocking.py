@@ -17,8 +17,6 @@ where 20 cold transfers share a disk of 80 MB/s and 400 reads/s; 18-20 µs of CP
 request and 36-38 µs with a pool. The source's own host (A2-A7) is a test, not a calibration.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple

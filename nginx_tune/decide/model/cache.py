@@ -10,8 +10,6 @@ With all files in one page cache, one request for a large file evicts many small
 popular one, then reads the disk, by the buffer instead of the read-ahead window.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

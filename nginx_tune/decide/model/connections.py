@@ -4,8 +4,6 @@ A connection that nginx closed keeps its local port for 60 s (include/net/tcp.h,
 so the number in TIME_WAIT is the new connections a second times 60.
 """
 
-from __future__ import annotations
-
 import re
 
 from nginx_tune.documents.facts import Facts

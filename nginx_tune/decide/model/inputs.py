@@ -10,8 +10,6 @@ files among many small files take most of the time. Whether they are popular, an
 reads happen in a few seconds, is chance (``time_factors``).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -7,8 +7,6 @@ files, and its inode and entries must then be read too. The model includes this 
 counted the directories.
 """
 
-from __future__ import annotations
-
 from nginx_tune.decide.model.blocking import REQUEST_CPU_SECONDS
 from nginx_tune.decide.model.cache import cold_overlap
 from nginx_tune.decide.model.inputs import (

@@ -1,7 +1,5 @@
 """Cold reads of several loops that share the heads of the disks, at a known request rate."""
 
-from __future__ import annotations
-
 import math
 
 from nginx_tune.decide.model.inputs import BlockingInputs

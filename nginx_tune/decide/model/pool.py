@@ -17,8 +17,6 @@ Source of the model of a shared pool: asymptotic bounds of closed queueing netwo
         min(mu, N / (W + s)) reads a second. W is such that the threads in use fill the pool.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

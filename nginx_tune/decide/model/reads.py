@@ -7,8 +7,6 @@ Source: ngx_output_chain_as_is() in src/core/ngx_output_chain.c, ngx_linux_sendf
         ngx_http_v2_send_chain().
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple

@@ -5,8 +5,6 @@ them (``inspect --volume``). If a disk's model name shows the cloud, the default
 is assumed.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

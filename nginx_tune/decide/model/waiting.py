@@ -10,8 +10,6 @@ Cunneen's correction for the spread of service times). With a queue for each wor
 a connection waits for one particular worker (M/G/1; source rows B2 to B4).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from statistics import NormalDist

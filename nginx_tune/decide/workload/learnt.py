@@ -1,7 +1,5 @@
 """Workload and request manifest from a tally of access logs."""
 
-from __future__ import annotations
-
 import math
 import re
 from bisect import bisect_right

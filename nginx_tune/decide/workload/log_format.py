@@ -3,8 +3,6 @@
 Source: ngx_http_log_compile_format in src/http/modules/ngx_http_log_module.c.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

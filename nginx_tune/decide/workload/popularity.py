@@ -1,7 +1,5 @@
 """Popularity from counted objects: the measured curve, and the Zipf law that fits it best."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Filled-in numbers have the provenance ``assumed``, which lowers the confidence o
 use them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

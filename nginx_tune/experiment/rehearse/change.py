@@ -9,8 +9,6 @@ start with it, and would log an emergency at a reload. Source: ngx_quic_bpf_modu
 ngx_event_quic_bpf.c.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence

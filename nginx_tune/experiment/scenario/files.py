@@ -1,7 +1,5 @@
 """Scenario and experiment files, built-in or the user's, read and checked before anything runs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources

@@ -1,7 +1,5 @@
 """A scenario: decisions for its lab, variants, runs, and the judgement of its claims."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 

@@ -5,8 +5,6 @@ Disks, file sizes and rate are the host's. One disk represents all of them, with
 memory, data, link and rate, so that it is as busy as a disk of the host.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

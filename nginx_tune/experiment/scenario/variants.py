@@ -1,7 +1,5 @@
 """The variants of a scenario: their programs, configurations, and the decisions that they try."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple, Protocol

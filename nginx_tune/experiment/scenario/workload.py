@@ -1,7 +1,5 @@
 """The site and workload of a scenario, and the popularity of its files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Source: ngx_http_limit_req_handler, ngx_http_limit_conn_handler: an empty key is not counted.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Places beside the first root: each is requested once, and loaded if both variants agree."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from itertools import islice

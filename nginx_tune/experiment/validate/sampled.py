@@ -5,8 +5,6 @@ refuse it, redirect it or rewrite its body. A location treats files of one endin
 files of each ending are requested, and all of them if the answers differ.
 """
 
-from __future__ import annotations
-
 import hashlib
 import posixpath
 from collections import Counter

@@ -4,8 +4,6 @@
 proof has a new sandbox, new seeds and its own verdict, and surveys its candidate.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing

@@ -3,8 +3,6 @@
 It covers the first root and other places, over the requested protocols.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeVar
 

@@ -7,8 +7,6 @@ A host that no server names still gets an answer: from the default server of its
 that of a wildcard address. If that server serves other hosts in the baseline, the content is lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 

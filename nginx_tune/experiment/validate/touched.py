@@ -6,8 +6,6 @@ in effect names it, directly or through another definition. So do the lines of a
 a place hands requests on (``try_files``, ``error_page``, a subrequest).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 

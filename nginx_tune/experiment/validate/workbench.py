@@ -1,7 +1,5 @@
 """The workbench of a validation: a lab with both trees, stubs around them, and their load."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath

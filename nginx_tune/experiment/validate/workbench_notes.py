@@ -3,8 +3,6 @@
 It also plans the stubs: one for each server that a configuration sends requests to.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from shlex import quote

@@ -3,8 +3,6 @@
 The search runs the probe through a function that its caller passes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """The load plan of a single class, from the caller's options and within the caller's caps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

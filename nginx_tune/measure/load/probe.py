@@ -4,8 +4,6 @@ The probe is a separate process so that Python's threads and garbage collection 
 measurement. It checks its plan itself, and dies with this process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

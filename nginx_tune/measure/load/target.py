@@ -3,8 +3,6 @@
 Names are resolved here, once; the probe resolves none and follows no redirects.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import ipaddress

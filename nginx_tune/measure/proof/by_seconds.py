@@ -17,8 +17,6 @@ inversions); Künsch 1989 and Politis and Romano 1992 (blocks of neighbours); Da
 (percentiles widened for few pairs).
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import struct

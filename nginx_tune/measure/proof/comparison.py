@@ -7,8 +7,6 @@ bounds: its own CPU time, multiplied by the smallest and by the largest ratio of
 classes. Only a candidate outside of both bounds counts as a difference.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

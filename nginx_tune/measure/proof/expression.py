@@ -16,8 +16,6 @@ milliseconds). Ratios, rates and counts need none. ``%`` and ``x`` are units of 
 ``ratio(hot.p99) <= 50%``.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 import re

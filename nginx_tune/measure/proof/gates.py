@@ -8,8 +8,6 @@ hold: "held, in 3 of 4 rounds".
 A prediction is judged by its stated range alone: whether a claim holds plays no part.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ Values are whole numbers (nanoseconds in a measurement).
 Source: HdrHistogram, AbstractHistogram.encodeIntoByteBuffer and ZigZagEncoding.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import math

@@ -12,8 +12,6 @@ the user's usual pace estimates what a schedule of the same rate would have seen
 only a note. Source: Tene, HdrHistogram, ``recordValueWithExpectedInterval``.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ quantiles are those of a single host that sent everything; percentiles are never
 cover only the time in which all hosts measured.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ pairs compare, and one for all runs of a variant together: counts add, rates are
 come from added histograms. A metric that was not measured has a reason instead of a value.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A quotient of two numbers is computed from their sums over the runs.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -10,8 +10,6 @@ A run is a sample. So a rate fails only if two of at most three runs fail, and t
 held twice. A rate that fails its confirmation becomes the new upper end.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

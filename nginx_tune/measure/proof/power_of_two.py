@@ -4,8 +4,6 @@ Powers of two (in nanoseconds) are boundaries between counters of an HdrHistogra
 an exact sum of whole counters.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence

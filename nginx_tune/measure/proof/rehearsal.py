@@ -12,8 +12,6 @@ reload.during.p99 <= 50ms           also before, after; p50, max, failed
 reload_back.failed == 0             the change back; upgrade, restart as reload
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, get_args

@@ -6,8 +6,6 @@ cancel. Without a common baseline the candidates' own values are compared, with 
 outcome is always ``inconclusive``.
 """
 
-from __future__ import annotations
-
 import bisect
 import math
 from collections.abc import Sequence

@@ -14,8 +14,6 @@ comparison together are wrong in at most 5 % of cases, and half of these say "be
 2.5 % of searches announce a wrong winner, whatever the number of candidates and looks.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -23,8 +23,6 @@ Young 1993, Resampling-Based Multiple Testing, algorithm 4.1 (step-down maxT); G
 2003, box 2; Politis and Romano 1992, circular block bootstrap; percentile intervals.
 """
 
-from __future__ import annotations
-
 import bisect
 import hashlib
 import math

@@ -21,8 +21,6 @@ intervals hold together with 95 %, and a comparison may stop at any look for any
 Source: Bonferroni over looks; repeated confidence intervals, Jennison and Turnbull 1989.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -8,8 +8,6 @@ CPU time that neither the probe nor the server used is interference, which lengt
 affects both variants alike, so it degrades a measurement but discards no run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple

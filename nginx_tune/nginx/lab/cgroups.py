@@ -7,8 +7,6 @@ the group is in a scope that systemd delegates. Without systemd it is below the 
 exempt.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

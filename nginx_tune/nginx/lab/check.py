@@ -1,7 +1,5 @@
 """The check of a lab's specification before anything runs; pure."""
 
-from __future__ import annotations
-
 import re
 from pathlib import PurePosixPath
 from typing import Literal

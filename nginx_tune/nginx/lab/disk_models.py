@@ -15,8 +15,6 @@ A disk of a class has a model, or limits that give it a plateau but no knee; ``s
 which of the two a host allows.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 import struct

@@ -6,8 +6,6 @@ a change of these paths, the sandbox is planned anew. The lab itself sees the ho
 read-only, and has a place in memory (``STATE``).
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

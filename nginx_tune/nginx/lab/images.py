@@ -7,8 +7,6 @@ the run ends; only unlocked images are removed. An image is made in the run's ow
 is cleaned up in any case, and moved to the cache once it is complete.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -10,8 +10,6 @@ Only a killed keeper leaves something behind. The next run finds it by the mark 
 directory, or by the directory's name, and cleans it up.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

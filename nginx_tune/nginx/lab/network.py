@@ -13,8 +13,6 @@ machine's. A new namespace inherits the host's congestion control. Under BBR, wh
 link and many connections behave differently from CUBIC or Reno.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import fcntl

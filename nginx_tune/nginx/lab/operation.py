@@ -7,8 +7,6 @@ are encoded by ``msgspec`` if possible, which encodes NaN as null.
 The module also has the parts of a lab that both sides use: the place of its site and its stubs.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar

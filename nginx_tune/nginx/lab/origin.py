@@ -6,8 +6,6 @@ while others wait, as a real application does. Objects have ETags, and condition
 304.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

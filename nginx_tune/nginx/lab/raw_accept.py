@@ -8,8 +8,6 @@ time), in the form of nginx's log of connections.
     python -m nginx_tune.nginx.lab.raw_accept --how epoll --port 8080 --workers 4 --log FILE
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -3,8 +3,6 @@
 A lab from facts is a scale model of their host, with less memory and data but the same disks.
 """
 
-from __future__ import annotations
-
 import math
 import posixpath
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ Other stubs are in ``stub_server``. Both kinds answer every request at once with
 ``BODY_BYTES``. They end with the sandbox.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

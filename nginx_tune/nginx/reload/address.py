@@ -6,8 +6,6 @@ Source: ngx_init_cycle (a socket of the same address is taken over), ngx_open_li
         net/ipv4/udp.c udp_lib_lport_inuse().
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple

@@ -8,8 +8,6 @@ Source: ngx_conf_open_file, ngx_init_cycle (opens logs), ngx_create_paths (creat
         not report addresses in use); a ``lock_file`` is not opened (ngx_shmtx_create).
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -1,7 +1,5 @@
 """The error logs of an nginx, read from a given moment on."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import mmap

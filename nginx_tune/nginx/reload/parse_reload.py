@@ -4,8 +4,6 @@ Source: ngx_log_error_core (``DATE TIME [LEVEL] PID#THREAD: TEXT``), ngx_process
 ngx_process_get_status.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable
 

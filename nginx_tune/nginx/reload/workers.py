@@ -1,7 +1,5 @@
 """The current processes of an nginx: whether they live, their generations, and their sockets."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

@@ -3,8 +3,6 @@
 Causes of the CPU are long computing, saturation, other programs, a quota and a hypervisor.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 from nginx_tune.documents.measured_server import HeldCall, ServerMeasurement, WorkerUse

@@ -1,7 +1,5 @@
 """The causes that lose or queue requests, and the causes that error logs name."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from nginx_tune.documents.log_messages import MESSAGES_BY_ID

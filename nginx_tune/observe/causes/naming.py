@@ -6,8 +6,6 @@ computes, sleeps or is stopped. Causes outside the loops are found too: slow ups
 servers, disks behind pools, uneven workers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """The shared parts of causes: figures, shares of blocked time, names of code."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Disks that are busy, cost money or are degraded are refused. If the numbers do n
 the reason takes its place.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple

@@ -3,8 +3,6 @@
 The kernel's means of tracing are tried out, since unreadable files prove nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The facts about a host in one document, with the current settings of its nginx."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

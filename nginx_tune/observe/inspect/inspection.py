@@ -3,8 +3,6 @@
 A capture may contain the configuration files of the host's nginx, without their secrets.
 """
 
-from __future__ import annotations
-
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar

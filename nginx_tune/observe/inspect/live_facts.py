@@ -1,7 +1,5 @@
 """The facts of this host for a configuration: its served files, error logs and access logs."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import posixpath

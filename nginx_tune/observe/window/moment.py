@@ -1,7 +1,5 @@
 """The counters of a running server at a moment: processes, disks, memory, sockets, stub_status."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os

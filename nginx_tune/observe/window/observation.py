@@ -3,8 +3,6 @@
 Other running nginx are reported with the CPU time that they used meanwhile.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 import time

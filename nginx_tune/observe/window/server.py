@@ -1,7 +1,5 @@
 """The measurement of a server from a window: totals, by worker, by second; pure."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter

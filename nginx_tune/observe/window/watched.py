@@ -4,8 +4,6 @@ The CPU time that the server used is then not counted as interference. If respon
 their worker, the kernel shows the worker of each connection.
 """
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -3,8 +3,6 @@
 A window has moments, the intervals between them, and samples. ``server`` builds the measurement.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Screens for documents that the terminal shows differently: findings, plans, measurements."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """A document as a section of a page: the answer, a few figures, plots, then the evidence."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 from collections.abc import Callable, Mapping, Sequence

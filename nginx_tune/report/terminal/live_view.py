@@ -4,8 +4,6 @@ rich draws it on standard error, at most ten times a second and only when progre
 thread runs beside a measurement. Latencies are sparklines.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import sys

@@ -1,7 +1,5 @@
 """``-f/--format`` and ``-o/--output``: the format and the destination of a document."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import os

@@ -5,8 +5,6 @@ keeps its size, and curves stretch. Latency plots widen the tail: their horizont
 number of nines of the quantile.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Ratios in rows on one logarithmic axis, and the shares of workers as bars."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -3,8 +3,6 @@
 A run that does not count takes up its time, but has no curve: only runs behind the figures do.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Sequence
