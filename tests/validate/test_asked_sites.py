@@ -34,11 +34,18 @@ def top(tmp_path: Path) -> Path:
 def asked(run_cli: RunCli, top: Path) -> Asked:
     """What a validation of two bodies of one server would ask; or what keeps it from any."""
 
-    def found(before: str, after: str = "", *, beside: str = "", name: str = "a.test") -> Any:
-        for file, body in (("old", before), ("new", after or before)):
+    def found(
+        before: str,
+        after: str = "",
+        *,
+        beside: str = "",
+        name: str = "a.test",
+        name_after: str = "",
+    ) -> Any:
+        for file, own, body in (("old", name, before), ("new", name_after or name, after or before)):
             text = (
                 "user root; events {} http { access_log off; server { listen 18195; "
-                f"server_name {name}; {body} }} {beside} }}"
+                f"server_name {own}; {body} }} {beside} }}"
             )
             (top / f"{file}.conf").write_text(text.replace("TOP", str(top)))
         run = run_cli("-q", "validate", "new.conf", "--against", "old.conf", "--dry-run", cwd=top)
@@ -122,7 +129,8 @@ API = "location /api { proxy_pass http://127.0.0.1:9193; }"
 def test_files_that_are_refused_to_who_asks_keep_nothing_else_from_being_compared(
     asked: Asked, files: str, answer: str
 ) -> None:
-    found = asked(files + API)
+    """They are called by the name of the baseline's server."""
+    found = asked(files + API, name_after="b.test a.test")
     assert found.get("refused") is None
     assert found["primary_metric"] == "a-test-api.mean"
     (said,) = notes(found, "not loaded: a.test /b.html")
