@@ -42,7 +42,10 @@ def asked(run_cli: RunCli, top: Path) -> Asked:
         name: str = "a.test",
         name_after: str = "",
     ) -> Any:
-        for file, own, body in (("old", name, before), ("new", name_after or name, after or before)):
+        for file, own, body in (
+            ("old", name, before),
+            ("new", name_after or name, after or before),
+        ):
             text = (
                 "user root; events {} http { access_log off; server { listen 18195; "
                 f"server_name {own}; {body} }} {beside} }}"
