@@ -29,6 +29,10 @@ GZIP = (
     "events {} http { gzip on; gzip_types text/css; "
     "server { listen 80; location / { return 204; } %s } }"
 )
+BY_VARIABLE = (
+    "events {} http { resolver 10.0.0.53; upstream app { server 10.0.0.1:443; } "
+    "server { listen 80; set $to %s; location / { proxy_pass https://$to$request_uri; } } }"
+)
 GZIP_HOST = linux(flags=("--with-http_gzip_static_module",))
 SHORT_FILES = Dataset(
     path="/srv",
@@ -87,6 +91,18 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         "up-literal-no-keepalive",
         "events {} http { server { location / { proxy_pass http://10.0.0.1; } } }",
         None, 0,
+    ),
+    "a name by a variable that no upstream has": (
+        "up-literal-no-keepalive", BY_VARIABLE % "a.internal", linux(version="1.27.3"), 1,
+    ),
+    "a name by a variable, which only that resolves again": (
+        "up-literal-no-keepalive", BY_VARIABLE % "a.internal", linux(version="1.27.2"), 0,
+    ),
+    "a variable with a name that clients send": (
+        "up-literal-no-keepalive", BY_VARIABLE % "$http_x_app", linux(version="1.30.6"), 0,
+    ),
+    "a variable with the name of an upstream": (
+        "up-literal-no-keepalive", BY_VARIABLE % "app", linux(version="1.30.6"), 0,
     ),
     "a named location of the server around a part": (
         "cf-named-location-missing", "location / { error_page 404 = @far; root /srv; }",

@@ -91,23 +91,27 @@ def test_up_fastcgi_keep_conn_asks_to_close(serve: Serve, nginx: Nginx, line: st
 
 
 @every_version
+@each_row("by_variable", [False, True])
 @each_row("is_named", [True, False])
 def test_up_literal_no_keepalive_opens_a_connection_each(
-    serve: Serve, nginx: Nginx, is_named: bool
+    serve: Serve, nginx: Nginx, is_named: bool, by_variable: bool
 ) -> None:
     reuse = 'proxy_http_version 1.1; proxy_set_header Connection "";'
     with run_origin() as origin:
         peer = f"127.0.0.1:{origin.port}"
         server = serve(
             CONF % (f"upstream u {{ server {peer}; keepalive 4; }}",
-                    f"location / {{ proxy_pass http://{'u' if is_named else peer}; {reuse} }}")
+                    f"location / {{ set $to {'u' if is_named else peer}; "
+                    f"proxy_pass http://{'$to' if by_variable else 'u' if is_named else peer}; "
+                    f"{reuse} }}")
         )  # fmt: skip
         for _ in range(REQUESTS):
             assert ask(server, "/")[0] == 200
         assert origin.connections == (1 if is_named else REQUESTS)
-    far = server.conf.read_text().replace(f"http://{peer}", "https://10.0.0.1")
+    far = server.conf.read_text().replace(peer, "10.0.0.1").replace("http://", "https://")
     server.conf.write_text(far)
-    assert fires("up-literal-no-keepalive", server.conf) is not is_named
+    assert fires("up-literal-no-keepalive", server.conf, linux(version="1.30.6")) is not is_named
+    assert fires("up-literal-no-keepalive", server.conf) is not (is_named or by_variable)
 
 
 @every_version

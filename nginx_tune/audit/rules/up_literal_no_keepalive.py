@@ -4,6 +4,8 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import WHOLE_TREE, Hit, MissingFacts, counted, written
 from nginx_tune.audit.processes import lacking_ports
 from nginx_tune.audit.rule import Example, Rule
+from nginx_tune.audit.rules.up_proxy_pass_no_resolver import authority_of
+from nginx_tune.audit.rules.up_static_dns import RESOLVE_SINCE
 from nginx_tune.conf.answer_bodies import is_better_left
 from nginx_tune.conf.locations import is_for_monitors
 from nginx_tune.conf.upstreams import (
@@ -17,15 +19,20 @@ from nginx_tune.conf.upstreams import (
 )
 
 
+_BY_VARIABLE = (
+    "Define upstream NAME { zone NAME 64k; server ADDRESS resolve; keepalive 16; } with resolver in "
+    "http, and use that name in proxy_pass: connections are kept, and the address follows the DNS."
+)
+
+
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Servers on the network that ``proxy_pass`` names directly."""
+    """Servers on the network that ``proxy_pass`` names directly or by a variable."""
     by_address: dict[str, list[Pass]] = {}
     for passed in context.passes:
-        if passed.module not in {"proxy", "grpc"} or passed.has_variables:
+        if passed.module not in {"proxy", "grpc"}:
             continue
-        addresses = [
-            at for at in passed.addresses if at not in context.upstreams and not is_unix(at)
-        ]
+        named = _named_by_variable(context, passed) if passed.has_variables else passed.addresses
+        addresses = [at for at in named if at not in context.upstreams and not is_unix(at)]
         if not addresses or _upgrades(passed) or is_for_monitors(passed.scope):
             continue
         for address in addresses:
@@ -54,7 +61,21 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             f"every request to {address} opens a new connection"
             + (" and a TLS session" if users[0].is_tls else ""),
             [written(place), counted("locations that use it", len(users)), *port_evidence],
+            fix=_BY_VARIABLE if any(user.has_variables for user in users) else "",
         )
+
+
+def _named_by_variable(context: Context, passed: Pass) -> tuple[str, ...]:
+    """All addresses that the variables of a line can have; empty if some are not known.
+
+    Empty before nginx 1.27.3 too: there only a variable makes nginx resolve a name again.
+    Source: ngx_http_upstream_init_request(): an address that no ``upstream`` has gets a balancer of
+            its own for the request, without a pool (ngx_http_upstream_create_round_robin_peer()).
+    """
+    if context.version is None or context.version < RESOLVE_SINCE:
+        return ()
+    known = context.variables.possible(authority_of(passed.place.value), passed.scope)
+    return tuple(sorted(value.lower() for value in known.known)) if known.complete else ()
 
 
 def _narrowness(passed: Pass) -> int:
@@ -82,13 +103,16 @@ RULE = Rule(
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
         "nginx: src/http/modules/ngx_http_upstream_keepalive_module.c",
+        "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream_init_request",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="Plain connections and TLS on the loopback cost little, so they are reported only in the "
     "profile strict. Plain connections on the loopback are reported there only if local ports run "
     "out. Locations that pass on Upgrade, health checks, and servers that are used with several "
-    "client identities are not reported.",
+    "client identities are not reported. A server named by a variable is reported from nginx 1.27.3 "
+    "on, where an upstream can resolve its name again, and only if all values of the variable are "
+    "known.",
     bad=Example((_CONF % ("", "10.0.0.1:8080")).replace("http://", "https://")),
     good=Example(_CONF % ("upstream app { server 127.0.0.1:8080; keepalive 8; } ", "127.0.0.1:81")),
     check=check,

@@ -49,7 +49,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 def _unresolved(context: Context, passed: Pass, literal: Collection[tuple[str, str]]) -> str:
     """A name that must be resolved; empty if there is none."""
-    authority = _authority(passed.place.value)
+    authority = authority_of(passed.place.value)
     host = _host_text(authority)
     if is_placeholder(host) or is_unix(authority) or host.startswith("["):
         return ""
@@ -117,7 +117,7 @@ _AUTHORITY_END = re.compile(r"[/?#]|\$\{?(?:request_uri|uri|document_uri|is_args
 """The first character after the host and port of a URL (ngx_parse_inet_url)."""
 
 
-def _authority(url: str) -> str:
+def authority_of(url: str) -> str:
     """Host and port of a URL, as written."""
     _, scheme, rest = url.rpartition("://")
     text = rest if scheme else url
@@ -130,7 +130,7 @@ def _host_text(authority: str) -> str:
 
 def _server(url: str) -> _Server:
     """The server of a URL without variables."""
-    address = _authority(url)
+    address = authority_of(url)
     host = host_of(address)
     return _Server(host, "" if is_unix(address) else address[len(host) :].removeprefix(":"))
 
