@@ -91,6 +91,28 @@ def test_up_fastcgi_keep_conn_asks_to_close(serve: Serve, nginx: Nginx, line: st
 
 
 @every_version
+@each_row(
+    ("root", "inside", "status"),
+    [
+        ("", "expires 30d; gzip_static off;", 404),
+        ("root DIR;", "expires 30d;", 200),
+        ("", "proxy_pass http://PEER;", 200),
+        ("error_page 404 =200 /there;", "expires 30d;", 200),
+    ],
+)
+def test_px_assets_no_root_finds_no_file(
+    serve: Serve, nginx: Nginx, root: str, inside: str, status: int
+) -> None:
+    with run_origin() as origin:
+        text = f"{root} location / {{ proxy_pass http://PEER; }} location ~* \\.css$ {{ {inside} }}"
+        server = serve(CONF % ("", text.replace("PEER", f"127.0.0.1:{origin.port}")))
+        (server.directory / "a.css").write_text("a {}")
+        assert ask(server, "/a")[0] == 200
+        assert ask(server, "/a.css")[0] == status
+    assert fires("px-assets-no-root", server.conf) is (status == 404)
+
+
+@every_version
 @each_row("by_variable", [False, True])
 @each_row("is_named", [True, False])
 def test_up_literal_no_keepalive_opens_a_connection_each(
@@ -99,11 +121,11 @@ def test_up_literal_no_keepalive_opens_a_connection_each(
     reuse = 'proxy_http_version 1.1; proxy_set_header Connection "";'
     with run_origin() as origin:
         peer = f"127.0.0.1:{origin.port}"
+        named = "u" if is_named else peer
+        to = "$to" if by_variable else named
         server = serve(
             CONF % (f"upstream u {{ server {peer}; keepalive 4; }}",
-                    f"location / {{ set $to {'u' if is_named else peer}; "
-                    f"proxy_pass http://{'$to' if by_variable else 'u' if is_named else peer}; "
-                    f"{reuse} }}")
+                    f"set $to {named}; location / {{ proxy_pass http://{to}; {reuse} }}")
         )  # fmt: skip
         for _ in range(REQUESTS):
             assert ask(server, "/")[0] == 200

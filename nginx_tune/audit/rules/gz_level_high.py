@@ -54,8 +54,8 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.22",),
     seen="A megabyte of generated JSON, level 9 against level 4, measured by the worker's CPU time "
-    "in this rule's test. Brotli 1.1.0 took 14 ms for a megabyte of JSON at level 6, 680 ms at level "
-    "10 and 1,430 ms at level 11 (2026-11-30).",
+    "in this rule's test. Brotli 1.1.0 took 14 ms for a megabyte of JSON at level 6, 680 ms at "
+    "level 10 and 1,430 ms at level 11 (2026-11-30).",
     bad=Example(_CONF % "9"),
     good=Example(_CONF % "5"),
     check=check,

@@ -18,10 +18,9 @@ from nginx_tune.conf.upstreams import (
     sent_header,
 )
 
-
 _BY_VARIABLE = (
-    "Define upstream NAME { zone NAME 64k; server ADDRESS resolve; keepalive 16; } with resolver in "
-    "http, and use that name in proxy_pass: connections are kept, and the address follows the DNS."
+    "Define upstream NAME { zone NAME 64k; server ADDRESS resolve; keepalive 16; } with resolver "
+    "in http, and use that name in proxy_pass: connections stay, and the address follows the DNS."
 )
 
 
@@ -110,9 +109,9 @@ RULE = Rule(
     about="Plain connections and TLS on the loopback cost little, so they are reported only in the "
     "profile strict. Plain connections on the loopback are reported there only if local ports run "
     "out. Locations that pass on Upgrade, health checks, and servers that are used with several "
-    "client identities are not reported. A server named by a variable is reported from nginx 1.27.3 "
-    "on, where an upstream can resolve its name again, and only if all values of the variable are "
-    "known.",
+    "client identities are not reported. A server named by a variable is reported from nginx "
+    "1.27.3 on, where an upstream can resolve its name again, and only if all values of the "
+    "variable are known.",
     bad=Example((_CONF % ("", "10.0.0.1:8080")).replace("http://", "https://")),
     good=Example(_CONF % ("upstream app { server 127.0.0.1:8080; keepalive 8; } ", "127.0.0.1:81")),
     check=check,
