@@ -146,7 +146,7 @@ def _messages(server: ServerMeasurement, field: str) -> tuple[list[str], list[st
         if (row := MESSAGES_BY_ID.get(message.id)) is not None and field in row.counts
     ][:_SHOWN]
     kinds = [
-        (f"{message.lines:,} " if len(seen) > 1 else "all of them ")
+        (f"{message.lines:,} " if len(seen) > 1 else "all: ")
         + row.tells
         + (f' "{message.name}"' if message.name else "")
         for message, row in seen
