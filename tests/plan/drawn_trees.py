@@ -117,6 +117,13 @@ def drawn_host(rng: random.Random) -> Facts:
                 Limits(nofile_soft=1024, nofile_hard=1 << 20, nr_open=1 << 20, nofile_of="reader"),
                 Limits(nofile_soft=65536, nofile_hard=65536, nr_open=1 << 20),
                 Limits(),
+                Limits(
+                    nofile_soft=1024,
+                    nofile_hard=20000,
+                    nr_open=1 << 20,
+                    nofile_of="nginx",
+                    can_raise=False,
+                ),
             ]
         ),
     )

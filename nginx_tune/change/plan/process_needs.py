@@ -22,6 +22,7 @@ from nginx_tune.conf.workers import (
     asked_pool,
     files_a_connection,
     open_file_caches,
+    open_files_share,
     single_process,
     streams_of_one_worker,
     why_one_worker,
@@ -46,7 +47,8 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
     the decided number, and an ``open_file_cache``. An existing ``worker_rlimit_nofile`` stays if it
     is enough and nginx can set it; otherwise nginx keeps the limit that it starts with. Without
     one, nothing is written if that limit is not known. If no request opens a file, a connection
-    needs one descriptor.
+    needs one descriptor. An existing line is judged as by the audit: half a file per connection of
+    a proxied request.
 
     Source: ngx_worker_process_init(), setrlimit(2).
     """
@@ -61,14 +63,16 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
     each = 1 + files_a_connection(tree)
     held = 0 if any(map(_decides_open_files, decisions.decisions)) else open_files_in(tree)
     limit = tree.main.first(_DIRECTIVE)
+    share = open_files_share(tree) if limit is not None else 0
 
     def fitted(decision: Decision) -> Decision:
         if decision.id != "file-limits" or not decided:
             return decision
         spared = decided[0] * max(0, int(_known(decision).get(DESCRIPTORS_EACH, each)) - each)
         extra = more * each + held - spared
+        unused = int((decided[0] + more) * max(0.0, each - 1 - share))
         if not decision.settings and limit is not None:
-            decision = _for_a_low_line(decision, limit, extra)
+            decision = _for_a_low_line(decision, limit, extra, unused)
         settings, risks = [], list(decision.risks)
         for decided_setting in decision.settings:
             if decided_setting.directive != _DIRECTIVE:
@@ -79,7 +83,7 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
                 continue
             what = _users_text(decided[0] + more, held)
             needed = _needed(decided_setting, decision) + extra
-            if limit is not None and _is_enough(limit, needed, decision):
+            if limit is not None and _is_enough(limit, needed - unused, decision):
                 same = [*decided_setting.same, limit.value]
                 settings.append(replace(decided_setting, same=same))
                 continue
@@ -129,10 +133,10 @@ def _is_enough(limit: Directive, needed: int, decision: Decision) -> bool:
     return is_number and suffices(int(limit.value), needed)
 
 
-def _for_a_low_line(decision: Decision, limit: Directive, extra: int) -> Decision:
+def _for_a_low_line(decision: Decision, limit: Directive, extra: int, unused: int) -> Decision:
     """The decision, changed to replace an existing line that gives too few descriptors."""
     needed = int(_known(decision).get(DESCRIPTORS_NEEDED, 0)) + extra
-    if not limit.value.isdigit() or _is_enough(limit, needed, decision):
+    if not limit.value.isdigit() or _is_enough(limit, needed - unused, decision):
         return decision
     reason = f"a worker needs {needed} descriptors"
     if not _exceeded(limit, decision):
