@@ -77,7 +77,7 @@ class MissingToolError(UndecidedError):
 
 
 class MissingPermissionError(UndecidedError):
-    """This step needs a right that the caller has not."""
+    """This step needs a right that the caller does not have."""
 
 
 def name_meant(word: str, known: Iterable[str]) -> str:

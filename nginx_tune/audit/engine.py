@@ -221,7 +221,7 @@ def _as_findings(
 
 @cache
 def _own_words() -> frozenset[str]:
-    """The lowercase words of the rules' texts, of which messages are made."""
+    """The lowercase words of the rules' texts, from which messages are built."""
     texts = (text for rule in ALL for text in (rule.title, rule.why, rule.fix, rule.about))
     return frozenset(word for text in texts for word in _OWN_WORD.findall(text.lower()))
 

@@ -197,7 +197,7 @@ def saved_dump(host: Host, named: str, prefix: str | None) -> bytes | None:
 
 
 def holds_files(data: bytes) -> bool:
-    """True for a dump with all files of a configuration, which is no configuration itself."""
+    """True for a dump with all files of a configuration, which is not itself a configuration."""
     return is_dump(data) or is_payload(data)
 
 

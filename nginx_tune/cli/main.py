@@ -336,8 +336,8 @@ def _say(message: str, hint: str, status: ExitStatus) -> int:
 def _told_by(error: click.ClickException) -> tuple[str, str]:
     """Click's message in this program's style, and a hint, which may be empty.
 
-    The hint suggests similar names. Click's own are too far away, and it knows a group's commands
-    only after their import.
+    The hint suggests similar names. Click's own suggestions are too remote, and it knows a group's
+    commands only after it has imported them.
     """
     text = " ".join(error.format_message().split())
     hint = _meant(error, text)

@@ -230,7 +230,7 @@ def _refused_by_nginx(held: Held) -> list[Finding]:
 
 
 def _diff_names(paths: Iterable[str], maps: Maps | None) -> dict[str, str]:
-    """The names in the diff: the targets of links; of a tree elsewhere, as seen from here."""
+    """The names in the diff: the targets of links, or for a tree elsewhere, names from here."""
     targets = link_targets(paths, maps)
     if maps is None:
         return targets

@@ -106,7 +106,7 @@ def _read_shown(name: str) -> list[Document]:
 
 
 def _plan_files(documents: Sequence[Document], name: str) -> dict[str, str]:
-    """By path, the SHA-256 of each existing file that a plan among the documents changes.
+    """The SHA-256, by path, of each existing file that a plan among the documents changes.
 
     Errors: UsageError if a plan shows other lines than it writes.
     """

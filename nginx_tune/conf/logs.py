@@ -159,7 +159,7 @@ def hidden_counts(tree: ConfTree) -> dict[str, str]:
 
 
 def _levels() -> dict[tuple[Where, str], str]:
-    """By context and counter, the least severe level of the counted lines.
+    """The least severe level of the counted lines, by context and counter.
 
     Warnings are left out if the counter has other lines: no default log shows warnings.
     """

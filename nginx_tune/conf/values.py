@@ -53,13 +53,13 @@ _COUNT = re.compile(r"[0-9]{1,12}")
 
 
 def parse_bytes(text: str) -> int | None:
-    """``10m`` in bytes; None if the text is no size. nginx accepts ``g`` only for files."""
+    """``10m`` in bytes; None if the text is not a size. nginx accepts ``g`` only for files."""
     match = _QUANTITY.fullmatch(text)
     return None if match is None else int(match[1]) * _UNITS[match[2].lower()]
 
 
 def parse_seconds(text: str) -> float | None:
-    """``1m 30s`` in seconds; None if the text is no time."""
+    """``1m 30s`` in seconds; None if the text is not a time."""
     seconds, at = 0.0, 0
     while at < len(text):  # a single expression would backtrack over every split of the digits
         part = _PART_OF_TIME.match(text, at)

@@ -247,7 +247,7 @@ def _union(several: Iterable[Values]) -> Values:
 
 
 def _set_lines(scope: Scope, name: str) -> Iterator[tuple[Directive, bool]]:
-    """The ``set`` lines of a variable that run for a request to a scope, and True if in an ``if``.
+    """The ``set`` lines of a variable that run for a request, and True if any is in an ``if``.
 
     Source: ngx_http_rewrite_module: the server's lines run first, then those of the innermost
     location. Lines of outer locations do not run.
@@ -353,7 +353,7 @@ def _texts(group: str) -> tuple[str, ...]:
 
 
 def captured(scope: Scope) -> dict[str, tuple[str, ...]]:
-    """By variable, the texts that it can have from capturing groups in patterns around a scope.
+    """The texts that each variable can have from capturing groups in patterns around a scope.
 
     Numbers are those of the innermost location, if no other line there has a pattern.
     """

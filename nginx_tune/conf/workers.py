@@ -78,9 +78,10 @@ def open_file_caches(tree: ConfTree) -> dict[Directive, int]:
 def open_files_share(tree: ConfTree) -> float:
     """The files that may be open for each connection slot: 0, 0.5 or 1.
 
-    A connection that is sent a file, also from a cache, has one more descriptor. A proxied request
-    has two slots, its client and its upstream, and perhaps a temporary file. Generated responses
-    have no file, and a QUIC stream has a slot without a descriptor, which makes up for its file.
+    A connection that is sent a file, also from a cache, needs one more descriptor. A proxied
+    request has two slots, its client and its upstream, and perhaps a temporary file. Generated
+    responses have no file, and a QUIC stream has a slot without a descriptor, which makes up for
+    its file.
     Source: ngx_http_upstream_send_response(), ngx_http_read_client_request_body(),
     ngx_quic_create_stream().
     """

@@ -198,9 +198,10 @@ def _most_bytes(host: CacheHost, place: DataPath) -> tuple[int | None, str]:
 
 
 def _room_bytes(host: CacheHost, place: DataPath) -> float | None:
-    """Bytes that a cache may take of its file system; None where that one's size is not known.
+    """Bytes that a cache may take of its file system; None if its size is not known.
 
-    At most an equal share among the caches there, and the free space plus the cache's own files.
+    The result is at most an equal share among the caches there, and at most the free space plus the
+    cache's own files.
     """
     if place.size_bytes is None:
         return None

@@ -74,12 +74,12 @@ def decide_cache_layout(s: Situation, _plan: PoolPlan) -> Decision:
 
     The size of a cache follows from the room on its file system and from the memory for its keys:
     an object without a key is fetched again, however much of the disk is free. The goal is the
-    least load on the origin, so keys get as much memory as the room calls for, up to half of what
-    would be page cache (a share that is chosen: it leaves popular objects in memory). Each object
-    counts as whole blocks, with nginx's header before the body: at most 256 objects of 300 bytes
-    fit in a mebibyte. An assumed object size sets no limit: ``max_size`` is then the room on the
-    disk. A directory whose disk is not in the facts gets no ``max_size``, but leaves 1 GiB free
-    (``min_free``, nginx 1.19.1).
+    least load on the origin, so keys get the memory that the disk space requires, up to half of the
+    memory that would otherwise be page cache (a chosen share, which leaves popular objects in
+    memory). Each object counts as whole blocks, with nginx's header before the body: at most 256
+    objects of 300 bytes fit in a mebibyte. An assumed object size sets no limit: ``max_size`` is
+    then the room on the disk. A directory whose disk is not in the facts gets no ``max_size``, but
+    leaves 1 GiB free (``min_free``, nginx 1.19.1).
 
     After a start nginx's loader reads the directories in turns of ``loader_files``, with a pause of
     ``loader_sleep``: 2,000 files a second. Files it has not read yet do not count, so ``max_size``

@@ -391,7 +391,7 @@ class _Change(NamedTuple):
 
 
 def _devices(s: Situation) -> list[_Device]:
-    """The devices under the data whose windows matter, each once."""
+    """The distinct devices under the data, except where a file system has its own read-ahead."""
     found: dict[str, _Device] = {}
     disks = {disk.name: disk for disk in s.facts.storage.disks}
     lower = {

@@ -138,7 +138,7 @@ def decide(
 
 
 def _with_open_files(s: Situation, plan: PoolPlan, others: Sequence[Elsewhere]) -> Situation:
-    """The situation in which an open file cache takes no descriptors if it is only proposed."""
+    """The situation; an open file cache that is only proposed takes no descriptors in it."""
     if not open_files(s):
         return s
     kept = keep_law(decide_open_file_cache, decide_open_file_cache(s, plan), plan, others)

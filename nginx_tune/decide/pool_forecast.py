@@ -297,7 +297,7 @@ def _total(i: BlockingInputs, p: Prediction, hot_bytes: float) -> Predicted:
 
 
 def _further(middle: float, one: float, *others: float) -> float:
-    """The end of a range that combines independent errors, on the same side of it as ``one``."""
+    """The end of a range, from independent errors; an upper end if ``one`` is an upper end."""
     together = math.hypot(*(math.log(end / middle) for end in (one, *others)))
     return middle * math.exp(math.copysign(together, one - middle))
 
@@ -386,7 +386,7 @@ def _rounded(value: float) -> float:
 
 
 def find_break_evens(s: Situation, i: BlockingInputs) -> list[BreakEven]:
-    """The facts at whose other values the verdict on pools changes, each with that value."""
+    """The facts that can change the verdict on pools, each with the value at which it changes."""
     blocked = s.seen.blocked_without_pools
     if blocked is not None:
         return _measured_break_even(s, i, blocked)

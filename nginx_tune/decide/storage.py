@@ -126,8 +126,8 @@ def disks_under(
 ) -> list[Disk]:
     """The disks of the directories, by name.
 
-    If none is known, the disks of the ``scanned`` directories, or else the host's only disk. None
-    for ``scanned``: the data is on a network file system, so no disk of the host counts.
+    If none is known, the disks of the ``scanned`` directories, or else the host's only disk. If
+    ``scanned`` is None, the data is on a network file system, so no disk of the host counts.
     """
     known = {disk.name: disk for disk in storage.disks}
     names = {name for path in places for name in path.leaf_disks if name in known}

@@ -86,7 +86,7 @@ def encode(document: Document) -> bytes:
 
 
 def decode(kind: type[D], data: bytes, *, source: str = "", takes_newer: bool = False) -> D:
-    """The document in ``data``; with ``takes_newer``, what this version knows of a later schema.
+    """The document in ``data``; ``takes_newer`` ignores unknown fields of a later schema.
 
     Errors: UsageError that names ``source`` for bytes that are not JSON, or have another schema or
             the wrong shape.

@@ -43,7 +43,7 @@ GoesOn = Callable[[Sequence[Measurement]], bool]
 
 
 class Experiment(NamedTuple):
-    """Variants and their loads: what ``validate`` and ``scenario run`` turn their input into."""
+    """Variants and their loads, made from the input of ``validate`` or ``scenario run``."""
 
     variants: Sequence[Variant]
     """The variants, with the baseline first."""
@@ -125,7 +125,8 @@ def find_warmup(
 ) -> float:
     """The shortest warm-up, in seconds, after which no variant shows a trend in a trial run.
 
-    If a trend lasts to the end of the run, this is half of it; later runs will then be flagged.
+    If a trend lasts to the end of the run, the result is half of the run, and later runs are
+    flagged.
     """
     duration = max(duration, _LEAST_TRIAL_SECONDS)
     trial = experiment.for_seconds(warmup=0.0, duration=duration)

@@ -213,7 +213,7 @@ def _inside(place: str, other: str) -> bool:
 
 
 def _threads(line: Directive) -> int:
-    """The threads per worker of a ``thread_pool`` line; nginx refuses other values than numbers."""
+    """The threads per worker of a ``thread_pool`` line; nginx refuses anything but a number."""
     if line.name != "thread_pool":
         return 0
     counts = [arg.removeprefix("threads=") for arg in line.args if arg.startswith("threads=")]

@@ -141,7 +141,7 @@ def _count_masks(host: Host, link: str, queues: list[str], mask: str) -> int:
 
 
 def _judge(host: Host, link: Link, links: Mapping[str, Link], declared: int | None) -> Link:
-    """The link with its reported speed if credible, else with the reason against the speed."""
+    """The link with its reported speed if credible, else with the reason to doubt the speed."""
     if declared is not None:
         return _with_speed(link, declared, "declared")
     if link.kind in _FAKES:

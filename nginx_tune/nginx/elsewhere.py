@@ -296,7 +296,7 @@ class _Listed(NamedTuple):
     names: dict[str, list[str]]
 
     def has(self, directory: str, tail: str, *, other_than: set[str]) -> bool:
-        """True if a directory has ``tail`` or a match for it, whose path was not tried already."""
+        """True if ``tail``, a name or pattern, exists in a directory, apart from ``other_than``."""
         path = posixpath.join(directory, tail)
         if absolute_path(path) in other_than:
             return False
@@ -326,7 +326,7 @@ def _splits(name: str) -> Iterator[tuple[str, str]]:
 def _near(main: str) -> Iterator[str]:
     """The directories around a main file: its own, parents in the checkout, and all below.
 
-    Branches with a main file of the same name, which are of other trees, are left out.
+    Branches with a main file of the same name are left out, since they belong to other trees.
     """
     own = posixpath.dirname(main)
     top = own or "."
@@ -355,7 +355,7 @@ def _near(main: str) -> Iterator[str]:
 
 
 def _branch(directory: str, own: str) -> str:
-    """The highest directory above ``directory`` that ``own`` is not below; empty for none."""
+    """The highest directory above ``directory`` that does not contain ``own``; empty for none."""
     found = ""
     while not _is_below(own, directory):
         found, directory = directory, posixpath.dirname(directory)

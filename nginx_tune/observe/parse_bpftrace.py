@@ -198,7 +198,7 @@ def add_open_turns(
 
     ``silent`` has each thread whose system call shows that it is in a turn, with the reason why it
     waits (None if it can run). A thread that never left or entered epoll_wait has been in the same
-    turn since tracing began. If it never left or got a CPU either, it has waited since then.
+    turn since tracing began. If it also neither left nor got a CPU, it has waited since then.
     """
     now = round(reading.at_seconds * 1e9)
     began = reading.maps.get("@began", {}).get("", now)

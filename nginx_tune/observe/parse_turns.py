@@ -209,7 +209,7 @@ class TurnReader:
 
         ``in_turns`` has each thread whose system call shows that it is in a turn, with the reason
         why it waits (None if it can run). A thread that never left or entered epoll_wait has been
-        in the same turn since the recording began. If it never left or got a CPU either, it has
+        in the same turn since the recording began. If it also neither left nor got a CPU, it has
         waited since then.
         """
         if self._began:

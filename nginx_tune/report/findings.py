@@ -107,7 +107,7 @@ LINES_SHOWN = 10
 
 
 def finding_lines(findings: Sequence[Finding], file: str) -> list[str]:
-    """A line for each finding; those above ``LINES_SHOWN`` are counted, and ``file`` has them."""
+    """A line for each of ``LINES_SHOWN`` findings, and the number of the others in ``file``."""
     lines = [
         f"{one_line(finding.file)}:{finding.line}: {finding.severity}[{finding.rule}] "
         f"{one_line(finding.message)}"
@@ -365,7 +365,7 @@ def excerpt(finding: Finding, sources: Sources, *, width: int | None = None) -> 
 
 
 def _nearest(text: str, word: str, wanted: int) -> int:
-    """The position of a word nearest to ``wanted``; without the word, of the first word."""
+    """The position of a word, the nearest to ``wanted``; if missing, that of the first word."""
     places = [match.start() for match in re.finditer(re.escape(word), text)] if word else []
     if not places:
         return len(text) - len(text.lstrip())
@@ -379,7 +379,7 @@ _MOST_NAMED = 12
 
 
 def grouped(findings: Iterable[Finding]) -> list[list[Finding]]:
-    """The findings in groups of one kind and one block; a group is at the place of its first.
+    """The findings in groups of one kind and one block, in the order of their first findings.
 
     One kind: the same rule, severity, reason and fix; messages differ only in their quotes.
     """

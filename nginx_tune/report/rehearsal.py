@@ -62,7 +62,7 @@ def _head(rehearsal: Rehearsal) -> list[str]:
 
 
 def _sentences(rehearsal: Rehearsal) -> list[str]:
-    """Sentences: what this host would refuse, lost services, and the cost of each change."""
+    """Sentences on refusals to expect on this host, lost services, and the cost of each change."""
     unsure = [reload for reload in rehearsal.reloads if is_unsure(reload)]
     lines = [f"CANNOT TELL, the machine was too busy: {_busy(reload)}" for reload in unsure[:1]]
     lines += [f"REFUSED ON THIS HOST: {plain(text)}" for text in rehearsal.refused_here]

@@ -80,7 +80,7 @@ def _answers(sizing: Sizing) -> list[Line]:
 
 
 def _is_limited_outside(sizing: Sizing) -> bool:
-    """True if all hosts carry the same rate, whatever their memory and disks, without a price."""
+    """True if memory and disks do not change the rate, and no possible host has a price."""
     if any(host.cost is not None and host.verdict != "cannot" for host in sizing.hosts):
         return False
     rates = {_digits(host.carried_per_second.expected) for host in sizing.hosts}

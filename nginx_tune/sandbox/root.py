@@ -8,8 +8,8 @@ with a few harmless devices, a /proc with only the sandbox's processes, and empt
 A host's socket or pipe in a shown directory would be usable through a read-only mount. Where
 Landlock forbids opening pipes for writing and nginx uses no unix sockets, directories are shown
 directly, without cost. Otherwise they are shown through an overlay, whose sockets and pipes differ
-from the host's (fs/overlayfs/inode.c; unix_find_bsd() compares inodes). So are directories
-in which a mount point must be added.
+from the host's (fs/overlayfs/inode.c; unix_find_bsd() compares inodes). Directories in which a
+mount point must be added are shown through an overlay too.
 
 An earlier nginx may have put links into its covers, so places are reached from a descriptor of the
 new root, without following links.
@@ -142,7 +142,7 @@ def _settled(paths: Mapping[str, str], links: dict[str, str]) -> dict[str, str]:
 
 
 def _with_points(places: list[RootPlace]) -> list[RootPlace]:
-    """The places, each with the mount points for inner places that its source lacks."""
+    """The places; each lists the mount points for inner places that its source lacks."""
     points: dict[str, list[tuple[str, MountKind]]] = {}
     for place in places:
         path = place.path

@@ -87,7 +87,7 @@ def _is_built_in(name: str) -> bool:
 
 
 def _why_several_hosts(context: Context, caching: Caching) -> str | None:
-    """The reason why requests for several hosts arrive here; None if for one only."""
+    """The reason why requests for several hosts arrive here; None if all are for one host."""
     names = _server_names(caching.passed.scope)
     if len(names) > 1:
         return f"this server has {len(names)} names"

@@ -33,8 +33,8 @@ def _retries_bodies(conditions: tuple[str, ...], profile: str) -> bool:
     """True if nginx would send a body to another server.
 
     Unless ``non_idempotent`` is set, nginx sends POST and PATCH only once
-    (ngx_http_upstream_test_next). Most bodies come with these methods. PUT is left, which counts in
-    the profile strict.
+    (ngx_http_upstream_test_next). Most bodies come with these methods. That leaves PUT, which only
+    the profile strict considers.
     """
     return "off" not in conditions and ("non_idempotent" in conditions or profile == "strict")
 

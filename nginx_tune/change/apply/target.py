@@ -449,7 +449,7 @@ def refuse_unless_heard(process: Process) -> None:
 
 
 def tell(host: Host, process: Process, command: Sequence[str]) -> None:
-    """Make nginx reload, by a SIGHUP to this process (never to a later one) or by a command.
+    """Make nginx reload, by a SIGHUP or a command; a later process with the same id gets none.
 
     Errors: ReloadError.
     """

@@ -44,7 +44,7 @@ def watch(
     canaries: Sequence[Canary],
     seconds: float,
 ) -> None:
-    """Watch for ``seconds``, and then until no canary's last answer was bad.
+    """Watch for ``seconds``, and then until the last answer of every canary is good.
 
     Errors: ReloadError that names the fault.
     """

@@ -226,7 +226,7 @@ def without_idle_pools(decision: Decision, asked: Collection[str]) -> Decision:
 
 
 def with_unread_reason(decision: Decision, wanted: Decision, current: CurrentTree) -> Decision:
-    """The decision, left unwritten with the reason if it lost the threads that ``wanted`` has."""
+    """The decision; blocked, with the reason, if it lost the threads that ``wanted`` has."""
     if decision.blocked_by or asks_pools(decision) or not asks_pools(wanted):
         return decision
     if any(asked_pool(scope.effective("aio")) is not None for scope in current.answering):

@@ -13,7 +13,7 @@ left out: a slow link hides reads from the loop, since the kernel reads ahead, a
 without pools moves the head of a hard disk back and forth. The request rate is given. In reality,
 clients that wait for their answers request more when answers are faster.
 
-Source: Allen and Cunneen's M/G/k for a disk with so many heads, Pollaczek-Khinchine for a worker,
+Source: Allen and Cunneen's M/G/k for a disk with several heads, Pollaczek-Khinchine for a worker,
         processor sharing for the link (Kleinrock, Queueing Systems 2, 1976, 4.4); held against a
         simulation in tests/model/test_model_answers.py.
 """

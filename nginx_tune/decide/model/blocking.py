@@ -130,7 +130,7 @@ class Prediction:
 
     @property
     def turns_are_felt(self) -> bool:
-        """True if requests wait longer behind large answers than they take on a busy host.
+        """True if the wait behind large answers exceeds the time of a request on a busy host.
 
         Either the mean wait or its 99th percentile must be longer.
         """
@@ -141,7 +141,7 @@ class Prediction:
 
     @property
     def reads_are_felt(self) -> bool:
-        """True if requests that read no file wait behind cold reads for longer than they take.
+        """True if the wait of requests without a file behind cold reads exceeds their own time.
 
         The waits of all requests must also exceed the cost of offloading by the margin.
         """

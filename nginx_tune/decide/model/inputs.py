@@ -138,7 +138,7 @@ class BlockingInputs:
 
     @property
     def _stretch(self) -> float:
-        """Bytes that the loop reads without a pause: more than a window for a fast client."""
+        """Bytes that the loop reads without a pause; for a fast client, more than one window."""
         way = self.way_bytes_per_second
         if way is not None and way < self.disk.bytes_per_second:
             return self._window

@@ -33,7 +33,7 @@ _BLOCK_BYTES = 4096
 
 
 def open_seconds(i: BlockingInputs | None) -> float:
-    """Mean time of one open(), of a cached name if data and memory are not known."""
+    """Mean time of one open(); that of a cached name if data and memory are not known."""
     if i is None:
         return OPEN_SECONDS
     return OPEN_SECONDS + name_reads(i) * i.disk.read_seconds(_BLOCK_BYTES)

@@ -168,13 +168,14 @@ def asked_of_way(i: BlockingInputs) -> float | None:
 def first_reads(
     i: BlockingInputs, requests_per_second: float, missing: float, *, is_bound: bool
 ) -> tuple[float, float] | None:
-    """The time of one read and the share of time in reads, if only first reads block loops.
+    """The time of a read, and the share of time in reads, if only each file's first read blocks.
 
-    Clients are then so slow that the read-ahead stays ahead of them. ``is_bound`` is true if the
-    way to the clients is the bottleneck; a link that is not full may still be slower than the disk.
+    The clients are then so slow that read-ahead has each window in memory before they need it.
+    ``is_bound`` is true if the way to the clients is the bottleneck; a link that is not full may
+    still be slower than the disk.
 
-    None if the read-ahead does not stay ahead, because the disk takes longer for a window than the
-    clients do. The disk need not position again unless it has read something else in between.
+    None if the disk takes longer to read a window than the clients take to receive one. The disk
+    positions again only if it has read something else since the last window.
     Source: Linux mm/readahead.c, page_cache_async_ra(): the next window is requested when the first
             pages of this one are touched; the queue as in M/M/1. Measured: 20-MB files over 200
             Mbit/s from a hard disk blocked loops for 4.7 % of the time; 45-MB files over such a

@@ -338,7 +338,7 @@ def _logs(sides: OldAndNew) -> list[str]:
 
 
 def _with_refusals_named(reload: RehearsedReload, trial: _Trial) -> RehearsedReload:
-    """The reload, with the limits that refused to open connections in the place of a status."""
+    """The reload, with the names of limits that refused connections instead of a status."""
     modules = {
         f"answers {limit.status}": f"refused by {limit.module}"
         for client in trial.held.clients

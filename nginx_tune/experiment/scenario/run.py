@@ -273,7 +273,7 @@ def _experiment(
 
 
 def _served(session: Session, scenario: Scenario) -> dict[str, list[ServedFile]]:
-    """The files to load, by disk and for the origin; paths are below a disk's mount, the root."""
+    """The files to load, by disk and for the origin; paths are relative to the mount of a disk."""
     if scenario.cached_files:
         new = session.files[ORIGIN][scenario.cached_files :]
         return {ORIGIN: new} | share_out(scenario.lab, _cached(session, scenario), host=HOST)

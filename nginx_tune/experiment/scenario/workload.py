@@ -349,7 +349,7 @@ def _together(spans: Sequence[_Span], files: _Files) -> Iterable[tuple[float, fl
 
 
 def share_out(lab: Lab, objects: Sequence[ServedFile], *, host: str) -> dict[str, list[ServedFile]]:
-    """The objects by the disk whose cache holds them.
+    """The objects, by the disk that holds their cache.
 
     Key (``$scheme$host$request_uri``) and disk order are those of ``decide.cache_layout``.
     """

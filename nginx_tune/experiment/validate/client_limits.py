@@ -132,7 +132,7 @@ class ClientLimits:
 
         All classes of a zone share its rate, and both variants get the same rate. Arrivals are
         evenly spaced: random ones would exceed a rate above their mean. Recorded requests keep
-        their times. A class whose rate would be too low is left out, ``first`` as the last.
+        their times. Classes whose rate would be too low are left out; ``first`` is the last to go.
         """
         met: dict[str, set[ClientLimit]] = {}
         for plan in plans.values():
@@ -311,7 +311,7 @@ def _per_second(rate: str) -> float | None:
 
 
 def _zones(tree: ConfTree, *, of_all: bool) -> dict[str, tuple[str, str]]:
-    """The key and rate of zones per client, by module and zone; ``of_all`` adds zones for all."""
+    """The key and rate of zones per client, by module and zone; ``of_all`` adds common zones."""
     maps = {line.args[1]: line for line in http_directives(tree)
             if line.name == "map" and len(line.args) > 1}  # fmt: skip
     found = {}

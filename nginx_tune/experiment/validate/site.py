@@ -191,7 +191,7 @@ def primary_of(
 
     A class that reaches the change (``reached``) is preferred. For classes with a fixed rate
     (``paced``), it is the mean and not the rate.
-    Errors: UndecidedError if the user named one of another class.
+    Errors: UndecidedError if the user named a metric of a class that is not loaded.
     """
     head = site.primary_metric.partition(".")[0]
     if reached and head not in reached and not site.is_primary_given:

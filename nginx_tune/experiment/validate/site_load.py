@@ -1,6 +1,6 @@
 """The load of a validation: recorded requests, a workload, or the default classes.
 
-It covers the first root and other places, over the requested protocols.
+It covers the first root and the other servers and locations, over the requested protocols.
 """
 
 from collections.abc import Sequence
@@ -274,7 +274,8 @@ def plan_classes(
 ) -> list[LoadClass]:
     """The classes of a place, one for each protocol at the listener for it.
 
-    They request its files (by URL) if it has any, else its URL; by two users if no rate is known.
+    They request its files (by URL) if it has any, else its URL. Two users send the requests if no
+    rate is known.
     """
     paths = Paths(kind="fixed", paths=[request.url])
     if files:

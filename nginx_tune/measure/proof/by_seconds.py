@@ -152,7 +152,7 @@ def _bounded(measurement: Measurement) -> Iterable[str]:
 
 
 def weight_of(name: str) -> Weight:
-    """The weight of a rise in a total."""
+    """The weight of a rise in a total, as in ``HARMS``; ``seldom`` for any other total."""
     return _WEIGHTS.get(name, "seldom")
 
 

@@ -138,7 +138,7 @@ def _common(windows: Windows) -> list[str]:
 
 
 def _doubt(counts: Sequence[JudgedCount], windows: Windows) -> str:
-    """The reason not to call the whole better or the same; empty if there is none."""
+    """The reason not to call the overall result better or the same; empty if there is none."""
     doubts = [f"{count.metric.name}: {count.metric.reason}" for count in counts if count.is_doubt]
     if new := new_causes(*windows):
         doubts.append(f"found only after the change: {', '.join(new)}")

@@ -319,7 +319,7 @@ _SAME_MIX = math.log(1.05)
 
 @dataclass(frozen=True)
 class CostComparison(MetricPairs):
-    """CPU time per request, without what a change of the mix of requests can explain."""
+    """CPU time per request, without the part that a change in the mix of requests can explain."""
 
     @cached_property
     def log_ratios(self) -> list[float]:

@@ -59,7 +59,7 @@ class Layout:
         return ((position + 1) << (shift + self.unit_bits)) - 1
 
     def middle_value(self, index: int) -> int:
-        """The middle of a counter, for means."""
+        """The value at the middle of a counter, for computing means."""
         lowest = self.lowest_value(index)
         return lowest + (self.highest_value(index) - lowest + 1) // 2
 

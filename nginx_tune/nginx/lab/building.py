@@ -122,7 +122,7 @@ class LabDisks:
 
     @property
     def paths(self) -> dict[str, Path]:
-        """By mount point as nginx sees it, the path by which the lab's process reaches the disk."""
+        """The paths of the disks for the lab's process, by their mount points for nginx."""
         covers = self._enclosure.covers
         return {mounted.disk.mount: covers.path(mounted.name) for mounted in self._mounted}
 
@@ -286,7 +286,7 @@ class Topology:
         )
 
     def from_clients(self, call: Callable[[], T]) -> T:
-        """Make a call in the network of the clients."""
+        """Call a function in the network of the clients."""
         return call() if self._clients is None else self._clients.run(call)
 
     def _start_origin(self, lab: Lab) -> str:

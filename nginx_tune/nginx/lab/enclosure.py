@@ -238,7 +238,8 @@ class Enclosure:
         """Open a file for reading that nginx wrote, or that belongs to the lab.
 
         Errors: OSError; ELOOP for a link that nginx could have made, ENODEV for a device such as
-                /dev/null, EINVAL for anything else that is no file, ENOENT if nothing was written.
+                /dev/null, EINVAL for anything else that is not a file, ENOENT if nothing was
+                written.
         """
         if is_inside(str(path), str(STATE)):
             return Path(path).open("rb")

@@ -56,7 +56,7 @@ class Namespace:
         """The name to give to ``ip``."""
 
     def run(self, call: Callable[[], T]) -> T:
-        """Make a call in the namespace."""
+        """Call a function in the namespace."""
 
         def enter_and_call() -> T:
             self._check(_libc.setns(self._descriptor, _CLONE_NEWNET))
@@ -97,7 +97,7 @@ class ClientSide:
         self.run(lambda: _limit(_CLIENT_END, link))
 
     def run(self, call: Callable[[], T]) -> T:
-        """Make a call in the namespace of the clients."""
+        """Call a function in the namespace of the clients."""
         return self._namespace.run(call)
 
 
@@ -162,7 +162,7 @@ class Outside:
             self.run(_take_every_address_6)
 
     def take(self, address: str) -> None:
-        """Add an address to the network outside, for answers that must come from that address."""
+        """Add an address to the outside network, for answers that must come from that address."""
         if ":" in address:
             words = ["ip", "-6", "address", "add", f"{address}/128", "dev", "lo", "nodad"]
         else:
@@ -170,7 +170,7 @@ class Outside:
         self.run(lambda: run_tool(*words))
 
     def run(self, call: Callable[[], T]) -> T:
-        """Make a call in the network outside."""
+        """Call a function in the outside network."""
         return self._namespace.run(call)
 
 

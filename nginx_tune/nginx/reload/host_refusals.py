@@ -67,7 +67,7 @@ class Looked(NamedTuple):
 
 
 def refused_here(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> Looked:
-    """The reasons why nginx would refuse a configuration on this host in place of another.
+    """The reasons why nginx would refuse, on this host, a configuration that replaces another.
 
     ``masters`` are the processes that run either of them; their sockets are no conflict.
     """

@@ -46,7 +46,7 @@ def _own_number(pid: int) -> int:
 
 
 class _Log:
-    """A log file: new lines are read by its name, earlier ones from the file first found there."""
+    """A log file; new lines are also read from a new file of its name, earlier ones from itself."""
 
     def __init__(self, path: str, opening: Opening, *, only_own: bool, begin: int | None) -> None:
         self.path = path

@@ -1,7 +1,7 @@
 """The causes in a window over a server, each with its figures and what remains unknown.
 
 Load average, iowait and the size of processes are no evidence: all three rise when thread pools
-help. What counts is the main threads: a worker's loop serves nobody while it waits for a disk,
+help. Only the main threads count: a worker's loop serves nobody while it waits for a disk,
 computes, sleeps or is stopped. Causes outside the loops are found too: slow upstreams, name
 servers, disks behind pools, uneven workers.
 """
@@ -424,7 +424,7 @@ def _looked(window: CauseWindow) -> Waiting | None:
 
 
 def _lasts(so_far_seconds: float | None, window: CauseWindow) -> bool:
-    """True for a wait beyond the allowed time; on average a sample finds half of a wait over."""
+    """True for a wait beyond the allowed time; on average, a sample sees half of the full wait."""
     return so_far_seconds is not None and 2 * so_far_seconds >= window.allowed_seconds
 
 

@@ -42,7 +42,7 @@ _BAD = ("worse", "NOT HELD", "NOT AS WRITTEN", "FAIL", "OUTSIDE", "error", "REFU
 def render_page(documents: Sequence[Document], here: Mapping[str, str] | None = None) -> bytes:
     """The page in UTF-8; each document is a section, in the order given.
 
-    ``here``: by path, the SHA-256 of those files of plans that exist on this host.
+    ``here``: the SHA-256 of those files of plans that exist on this host, by path.
     Errors: UsageError for a document that a page does not show.
     """
     sections = [section_of(document, here) for document in documents]

@@ -82,7 +82,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Section:
-    """A document on a page; the screen's first block is its answer."""
+    """A document on a page; the first block of its screen is the document's answer."""
 
     kind: str
     title: str
@@ -104,7 +104,7 @@ _TWO_VARIANTS = "Two configurations under the same load"
 def section_of(document: Document, here: Mapping[str, str] | None = None) -> Section:
     """The section of a document of one of the ``PAGE_KINDS``.
 
-    ``here``: by path, the SHA-256 of those files of plans that exist on this host.
+    ``here``: the SHA-256 of those files of plans that exist on this host, by path.
     Errors: UsageError that names the kind, if it is another one.
     """
     make = _SECTIONS.get(type(document))

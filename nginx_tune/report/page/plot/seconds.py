@@ -1,6 +1,7 @@
 """Latency by second, run after run, with failed requests.
 
-A run that does not count takes up its time, but has no curve: only runs behind the figures do.
+A run that does not count keeps its space on the time axis but has no curve: curves are drawn only
+for runs that enter the figures.
 """
 
 import math
