@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "--control",
     nargs=2,
     metavar="BEFORE AFTER",
-    help="The same of an unchanged server, at the same times; runs have their baseline.",
+    help="Observations of an unchanged server at the same two times; runs have their baseline.",
 )
 @click.option(
     "--primary", metavar="METRIC", help="The metric that decides; default for runs: that of BEFORE."

@@ -104,7 +104,7 @@ PROGRAM = "nginx-tune"
 _EXIT_CODES = [
     ("0", "Fine."),
     ("1", "Findings, a failed gate, a worse candidate, a claim that did not hold, a difference."),
-    ("2", "Wrong usage, or an input that is missing or no document."),
+    ("2", "Wrong usage, or an input that is missing or not a document."),
     ("3", "A configuration could not be parsed, or the target's nginx -t rejects it."),
     ("4", "Something needed could not be measured or decided."),
     ("5", "A change could neither be kept nor taken back."),

@@ -85,7 +85,7 @@ def parse_dump(data: bytes) -> Dump:
     heads = list(_HEAD.finditer(data))
     if not heads:
         raise UsageError(
-            "standard input: no output of nginx -T", hint="nginx -T | nginx-tune audit -"
+            "standard input: not the output of nginx -T", hint="nginx -T | nginx-tune audit -"
         )
     heads = _without_pasted(data, heads)
     dump = _split(data, heads)

@@ -117,7 +117,7 @@ def _aio(args: Sequence[str]) -> str:
 
 def _cidr(args: Sequence[str]) -> str:
     right = args[0] in {"all", "unix:"} or is_network(args[0])
-    return "" if right else "all, unix:, an address or a network such as 10.0.0.0/8, and no name"
+    return "" if right else "all, unix:, an address or a network such as 10.0.0.0/8, not a name"
 
 
 def is_network(text: str) -> bool:

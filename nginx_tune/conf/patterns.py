@@ -63,7 +63,7 @@ def pattern_fault(pattern: str) -> str:
         if kind == "unclosed":
             return 'a "[" without its "]"'
         if kind == "named" and not _is_name(token):
-            return f'"{token["name"]}" is no name of a group'
+            return f'"{token["name"]}" is not a valid group name'
         if kind == "quantifier" and before in {"open", "named", "either", "quantifier"}:
             return f'nothing to repeat before "{token[0]}"'
         depth += kind in {"named", "open"}

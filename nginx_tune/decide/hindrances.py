@@ -194,7 +194,7 @@ def network_hindrances(facts: Facts) -> Iterator[Hindrance]:
         backlog = sysctls.get("net.core.netdev_max_backlog", "not known")
         yield Hindrance(
             "network.softnet",
-            f"of {soft.processed if soft else 0} received packets {soft.dropped if soft else 0} "
+            f"{soft.dropped if soft else 0} of {soft.processed if soft else 0} received packets "
             f"were dropped, and {soft.squeezed if soft else 0} times some were left for later",
             "CPUs could not keep up with packets; clients send again",
             f"net.core.netdev_max_backlog (now {backlog}), net.core.netdev_budget, more queues",

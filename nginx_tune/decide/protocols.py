@@ -49,7 +49,7 @@ def decide_http2(s: Situation, _plan: PoolPlan) -> Decision:
     In an existing configuration HTTP/2 stays off, and the line is named, where something depends on
     HTTP/1.1: a connection limit by address, Lua, an ``if`` on ``$server_protocol``, names that
     ``stream`` reads from TLS, a connection header that nginx is configured to send (``add_header
-    Connection``, on which clients abort the response), and unbuffered request bodies. With
+    Connection``, which makes clients abort the response), and unbuffered request bodies. With
     ``proxy_request_buffering off`` an upload transfers at most 64 KiB per round trip;
     ``client_body_buffer_size 1m`` there, or ``http2_body_preread_size``, opens the window.
 

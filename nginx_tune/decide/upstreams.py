@@ -343,7 +343,7 @@ def decide_streaming(s: Situation, _plan: PoolPlan) -> Decision:
     if s.kind in ("static", "media") and not s.site.upstreams:
         return not_applicable(
             "streaming",
-            "There is no upstream that could stream.",
+            "The site has no upstream, so it has no event streams.",
             evidence=evidence,
             flips="the site has an upstream",
         )

@@ -127,7 +127,7 @@ def _for_disks(s: Situation, plan: PoolPlan, workers: int, evidence: list[Eviden
     disks = len(s.data_paths)
     reason = (
         f"{disks} disks are the limit, not {effective_cpus(s.facts).text}: each worker has "
-        f"{plan.threads} threads per disk, and {MAX_THREADS_ALL_WORKERS} in all is the most"
+        f"{plan.threads} threads per disk, and at most {MAX_THREADS_ALL_WORKERS} are allowed in all"
     )
     fixed = setting("workers", "main", "worker_processes", str(workers), reason=reason)
     return Decision(

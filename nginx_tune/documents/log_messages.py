@@ -87,7 +87,7 @@ LOG_MESSAGES = (
     LogMessage(
         "connections-exhausted", r"(?P<name>\d{1,10}) worker_connections are not enough$",
         "alert", "connections-exhausted", ("connections_exhausted",), "main",
-        "connections found no free one of worker_connections", "worker_connections",
+        "connections were closed: all worker_connections were in use", "worker_connections",
         "src/core/ngx_connection.c"),
     LogMessage(
         "connections-reused", r"\d{1,10} worker_connections are not enough, reusing connections",
@@ -199,7 +199,7 @@ LOG_MESSAGES = (
         "worker-fatal", r"worker process \d+ exited with fatal code (?P<name>\d+)", "alert",
         "worker-crashed", ("workers_crashed",), "main",
         "processes ended and are not started again",
-        "the fault that the line before names", "src/os/unix/ngx_process.c"),
+        "the fault that the preceding line names", "src/os/unix/ngx_process.c"),
     # Missing local ports, then other failures of upstreams.
     LogMessage(
         "ports-used-up-ipv6", r"connect\(\) to (?P<name>\[[^ ]*) failed \((?:99|49): ", "crit",

@@ -401,7 +401,7 @@ HARMS = (
     Harm("connections_exhausted", "connections closed for lack of worker_connections", "never"),
     Harm("read_errors", "read errors", "never"),
     Harm("descriptors_exhausted", "calls without a descriptor", "never"),
-    Harm("zones_exhausted", "entries without room in a shared zone", "never"),
+    Harm("zones_exhausted", "entries that did not fit into a shared zone", "never"),
     Harm("ports_exhausted", "connections without a local port", "never"),
     Harm("space_exhausted", "writes without space", "never"),
     Harm("memory_exhausted", "calls without memory", "never"),

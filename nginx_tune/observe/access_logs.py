@@ -349,8 +349,8 @@ REASONS = {
     "too_long": f"longer than {LONGEST_LINE_BYTES // 1024} KiB",
     "format": "not in the format",
     "time": "its time is none",
-    "status": "its status is no number of three digits",
-    "bytes": "its size is no number",
+    "status": "its status is not a number of three digits",
+    "bytes": "its size is not a number",
     "own": "nginx-tune's own request",
 }
 

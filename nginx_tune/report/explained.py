@@ -219,7 +219,7 @@ def render_cause_text(name: str, page: CausePage) -> str:
     parts = [
         f"{name}: {page.title}\n",
         section("What it is", page.what),
-        section("What it is told by", page.shown_by),
+        section("Evidence", page.shown_by),
         "What to do\n" + "".join(map(item, page.steps)),
         "Traps\n" + "".join(map(item, page.beside)),
         *(["Messages\n" + "".join(map(item, messages))] if (messages := _messages(name)) else []),
@@ -233,7 +233,7 @@ def render_cause_markdown(name: str, page: CausePage) -> str:
     parts = [
         f"# {name}: {page.title}",
         page.what,
-        "## What it is told by",
+        "## Evidence",
         page.shown_by,
         "## What to do",
         "\n".join(f"- {step}" for step in page.steps),

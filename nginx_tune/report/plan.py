@@ -147,7 +147,7 @@ def render_plan_markdown(
         parts.append("\n## Not written\n")
         parts += [f"- {line}" for line in _refusals(plan.refusals, _MARKDOWN)]
     if plan.brings:
-        parts.append("\n## What the audit finds then\n")
+        parts.append("\n## Audit findings afterwards\n")
         parts += [f"- {_finding(finding, _MARKDOWN)}" for finding in plan.brings]
     for part in plan.host:
         parts += _host_markdown(part, _written(part))

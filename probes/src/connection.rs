@@ -83,8 +83,8 @@ impl Connection {
         }
     }
 
-    /// The time at which the request was due for which it was opened; for a connection opened in
-    /// advance, the time of opening.
+    /// The due time of the request that caused its opening; for a connection opened in advance, the
+    /// time of opening.
     pub fn intended(&self) -> Nanos {
         self.waiting.map_or(self.opened, |request| request.intended)
     }

@@ -87,7 +87,7 @@ def test_a_file_that_is_printed_twice_or_that_no_include_is_seen_of_is_one_by_it
 
 def test_no_dump_is_wrong_usage() -> None:
     for data in (b"", b"events {}", b"\xff\x00"):
-        with pytest.raises(UsageError, match="no output of nginx -T"):
+        with pytest.raises(UsageError, match="not the output of nginx -T"):
             parse_dump(data)
 
 

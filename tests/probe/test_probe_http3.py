@@ -256,7 +256,7 @@ def test_what_does_not_go_together_is_refused() -> None:
         ({"http3": Http3(stream_window_bytes=1000)}, "http3.stream_window_bytes"),
         ({"keepalive": False}, "keepalive"),
         ({"connection_use": "turns"}, "connection_use"),
-        ({"http2": Http2()}, "does not go with http2"),
+        ({"http2": Http2()}, "cannot be combined with http2"),
         ({"arrivals": closed(21)}, "more users than connections"),
         ({"target": Target(address="127.0.0.1", port=1)}, "TLS 1.3"),
         ({"target": Target(address="127.0.0.1", port=1, tls=Tls(max_version="1.2"))}, "TLS 1.3"),

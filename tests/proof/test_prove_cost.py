@@ -90,7 +90,7 @@ def test_a_faster_class_is_no_harm_by_its_own_weight() -> None:
     cost = cost_of(verdict)
     assert (cost.candidate or 0) > 5 * (cost.baseline or 1)
     assert (cost.outcome, cost.judged) == ("inconclusive", False)
-    assert "with the candidate 225 × as many of hot, as many of " in cost.reason
+    assert "with the candidate 225 × the requests of hot, 1 × the requests of " in cost.reason
     assert verdict.outcome == "better"
 
 

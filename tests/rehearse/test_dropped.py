@@ -162,6 +162,6 @@ def test_of_places_that_a_limit_refused_and_nobody_asked_again_nothing_is_said()
     found = compare_answers(workbench, limits)
     assert (found.worse, found.other) == ([], [])
     (said,) = found.notes
-    assert said.startswith("8 further places refused by a limit of NEW")
+    assert said.startswith("8 further places: refused by a limit of NEW")
     limits = SimpleNamespace(statuses=lambda _: set())
     assert len(compare_answers(workbench, limits).worse) == 20

@@ -121,8 +121,9 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Defaults depend on the size of a memory page: 4k where the machine is not known, and "
-    "any where it is no x86.",
+    about="The defaults depend on the size of a memory page, which is 4k on x86 and is taken to be "
+    "4k if the machine is not known. On other machines a line is reported only if nginx rejects it "
+    "with each usual size (4k, 16k and 64k).",
     bad=Example(_CONF % ""),
     good=Example(_CONF % " proxy_buffers 4 128k;"),
     check=check,

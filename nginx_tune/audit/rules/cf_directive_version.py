@@ -52,7 +52,8 @@ RULE = Rule(
     severity="error",
     title="a directive that this version of nginx does not have",
     why='nginx does not start: emerg "unknown directive". The commands of nginx 1.18, 1.22, 1.26 '
-    "and 1.30 are known; between two of these, a directive is reported that both lack.",
+    "and 1.30 are known; for a version between two of these, a directive is reported if both lack "
+    "it.",
     fix="Remove the directive, or install a version that has it.",
     sources=(
         "nginx: src/core/ngx_conf_file.c, ngx_conf_handler",

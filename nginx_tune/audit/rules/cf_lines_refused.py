@@ -158,7 +158,7 @@ def _tls(context: Context) -> Iterator[Hit]:
             place = next((line for line, server in places if server is scope.server), None)
             if place is not None and place not in reported:
                 reported.add(place)
-                message = f"{listener.listener.address} has TLS, and this server no certificate"
+                message = f"{listener.listener.address} has TLS, and this server has no certificate"
                 yield Hit(place, message, [written(place), default("ssl_certificate", "none")])
 
 

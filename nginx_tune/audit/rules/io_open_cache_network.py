@@ -53,9 +53,9 @@ RULE = Rule(
     id="io-open-cache-network",
     severity="advice",
     title="open_file_cache on a network file system",
-    why="A file that another host replaces stays the old one until open_file_cache_valid expires. "
-    "One that it removes can fail with an error, because the server no longer knows the handle "
-    "(ESTALE).",
+    why="If another host replaces a file, clients get the old one until open_file_cache_valid "
+    "expires. If it removes the file, requests can fail with an error, because the server no "
+    "longer knows the handle (ESTALE).",
     fix="Set open_file_cache off; for these files, or open_file_cache_valid of a few seconds.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#open_file_cache",

@@ -46,8 +46,8 @@ RULE = Rule(
         "posix_fadvise(2)",
     ),
     proof="source-only",
-    about="No command counts the requested ranges yet; locations with mp4 or flv are assumed to be "
-    "seeked in.",
+    about="No command counts the requested ranges yet; clients are assumed to seek in locations "
+    "with mp4 or flv.",
     bad=Example(_CONF % "read_ahead 512k;", linux(flags=("--with-http_mp4_module",))),
     good=Example(_CONF % "", linux(flags=("--with-http_mp4_module",))),
     check=check,

@@ -101,9 +101,9 @@ RULE = Rule(
     id="px-temp-space",
     severity="advice",
     title="a temporary file may not fit on its disk",
-    why="Request bodies, and what a slow client has not yet read of a response, are stored in "
-    "temporary files. When the file system is full, the write fails (28: No space left on device): "
-    "clients get 500, or a truncated response.",
+    why="Request bodies, and the part of a response that a slow client has not read yet, are "
+    "stored in temporary files. When the file system is full, the write fails (28: No space left "
+    "on device): clients get 500, or a truncated response.",
     fix="Lower proxy_max_temp_file_size (with 0, data beyond the buffers waits in the upstream) or "
     "client_max_body_size, or move proxy_temp_path and client_body_temp_path to a disk with space.",
     sources=(

@@ -63,9 +63,9 @@ RULE = Rule(
     id="px-temp-spill",
     severity="advice",
     title="large responses go to temporary files on a slow disk",
-    why="What a client has not yet read and the buffers (64k by default on this kind of machine) "
-    "cannot hold is written to a file, up to 1 GB per response. The writes run in the event loop "
-    "unless aio_write is on.",
+    why="If a client has not read a response yet, and the buffers (64k by default on this kind of "
+    "machine) cannot hold all of it, the rest is written to a file, up to 1 GB per response. The "
+    "writes run in the event loop unless aio_write is on.",
     fix="Size the buffers for the common response (proxy_buffers 16 16k;) and limit the file: "
     "proxy_max_temp_file_size 0; if the upstream can wait for slow clients. Or put proxy_temp_path "
     "on a fast disk, or use aio threads with aio_write on.",

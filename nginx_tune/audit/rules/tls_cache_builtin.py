@@ -45,7 +45,7 @@ def fixes(context: Context, hit: Hit) -> Iterable[Edit]:
 
 
 _WITH_SHARED = (
-    "Each worker keeps the sessions that it made a second time, in OpenSSL's built-in cache, and "
+    "Each worker keeps a second copy of its sessions in OpenSSL's built-in cache, and "
     "looks there first. The shared cache finds them for every worker anyway, and the built-in one "
     "can fragment memory."
 )

@@ -362,7 +362,7 @@ def _unshared(group: UpstreamBlock, *, is_one_worker: bool) -> str:
         )
     if group.block.first("zone") is not None or is_one_worker:
         return ""
-    return f"no zone: {line_of(bound)} counts per worker, and with a zone for all together"
+    return f"no zone: {line_of(bound)} counts per worker, but with a zone for all workers together"
 
 
 def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:

@@ -62,7 +62,7 @@ _LUA = re.compile(r"(?:server_rewrite|rewrite|access|content)_by_lua(?:_block|_f
 _SNI = re.compile(r"\$\{?ssl_preread_server_name\b")
 _CHOOSES = ("return", "rewrite")
 """Directives whose text may depend on the protocol version."""
-OF_A_CONNECTION = "sends a connection header of HTTP/1.1, on which clients abort the response"
+OF_A_CONNECTION = "sends a connection header of HTTP/1.1, which makes clients abort the response"
 
 
 def without_http2(decision: Decision, tree: ConfTree) -> tuple[str, list[str]]:
@@ -225,8 +225,8 @@ def _upgrades(new: list[Scope], decision: Decision) -> Iterator[str]:
         if line is not None and "upgrade" not in hidden:
             yield (
                 f"{line_of(line)}: nginx passes on an Upgrade header of the origin (Apache with "
-                "mod_http2 sends one over HTTP/1.1), on which browsers abort the HTTP/2 response: "
-                "add proxy_hide_header Upgrade"
+                "mod_http2 sends one over HTTP/1.1), which makes browsers abort the HTTP/2 "
+                "response: add proxy_hide_header Upgrade"
             )
             return
 

@@ -403,8 +403,8 @@ def compare_answers(workbench: Workbench, limits: ClientLimits) -> ComparedAnswe
     )
     if unknown:
         result.notes.append(
-            f"{plural(len(unknown), 'further place')} refused by a limit of NEW and not tried "
-            "again: their answers are unknown"
+            f"{plural(len(unknown), 'further place')}: refused by a limit of NEW and not tried "
+            "again, so the answers are unknown"
         )
     return result
 

@@ -353,9 +353,8 @@ class CostComparison(MetricPairs):
 def _times(log_ratio: float, name: str) -> str:
     """The candidate's requests of a class, as a multiple of the baseline's."""
     if log_ratio == math.inf:
-        return f"requests of {name}, and the baseline none"
-    ratio = f"{math.exp(log_ratio):.3g}"
-    return f"as many of {name}" if ratio == "1" else f"{ratio} × as many of {name}"
+        return f"requests of {name}, which the baseline did not answer"
+    return f"{math.exp(log_ratio):.3g} × the requests of {name}"
 
 
 def _range_of(pair: Pair, log_ratio: float) -> tuple[float, float]:

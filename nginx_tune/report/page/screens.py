@@ -164,18 +164,21 @@ def plan_screen(plan: Plan, here: Mapping[str, str] | None = None) -> Screen:
         [Line(answer, "answer")],
         *(_file(file, (here or {}).get(file.path)) for file in plan.files),
         [
-            Line(f"{_EFFECTS[warning.effect]}, the plan says: {quoted(warning.text)}", "warning")
+            Line(
+                f"{_EFFECTS[warning.effect]}, according to the plan: {quoted(warning.text)}",
+                "warning",
+            )
             for warning in plan.warnings
         ],
         _listed(
-            "not written, the plan says",
+            "not written, according to the plan",
             [
                 f"{quoted(refusal.setting or refusal.decision)}: {quoted(refusal.reason)}"
                 for refusal in plan.refusals
             ],
         ),
         _listed(
-            "what the audit finds then, the plan says",
+            "audit findings afterwards, according to the plan",
             [
                 f"{finding.severity} {shown_path(finding.file)}:{finding.line}: "
                 f"{quoted(finding.message)}"
@@ -206,7 +209,7 @@ def _host(plan: Plan) -> ScreenBlock:
 
 
 def _file(file: PlannedFile, here: str | None) -> ScreenBlock:
-    rows = [("line", "before", "after", "why, the plan says")]
+    rows = [("line", "before", "after", "reason, according to the plan")]
     rows += [
         (
             str(hunk.line),
@@ -217,7 +220,7 @@ def _file(file: PlannedFile, here: str | None) -> ScreenBlock:
         for hunk in file.hunks
     ]
     risks = [
-        Line(f"line {hunk.line}, a risk, the plan says: {quoted(place)}", "warning")
+        Line(f"line {hunk.line}, a risk, according to the plan: {quoted(place)}", "warning")
         for hunk, new in hunks_with_risks(file)
         for place in new
     ]

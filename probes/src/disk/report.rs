@@ -6,7 +6,7 @@ use super::{Done, Outcome, Plan};
 use crate::clock::{Nanos, seconds};
 use crate::distribution::Distribution;
 
-/// The multiple of the median from which a read is an outlier.
+/// A read that takes more than this many times the median is an outlier.
 const OUTLIER_FACTOR: u64 = 10;
 
 /// The document of a run.

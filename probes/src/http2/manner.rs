@@ -29,7 +29,7 @@ pub(super) struct Place {
     pub(super) weight: u16,
     /// Indices of classes in the plan; the stream depends on the newest stream of them.
     pub(super) depends_on: Vec<usize>,
-    /// True if the stream takes over the other streams that depend on that one.
+    /// True if this stream becomes the parent of the other streams that depend on the same stream.
     pub(super) exclusive: bool,
     /// True to send the priority in a separate frame.
     pub(super) apart: bool,

@@ -9,8 +9,8 @@ use crate::http2::fault::Fault;
 /// The number of enlargements of a window per second, if each is of more than one byte.
 const PIECES_A_SECOND: u64 = 50;
 
-/// The window of a slow client holds what it takes in one second divided by this: what a server
-/// sends at once.
+/// The window of a slow client is its bytes per second, divided by this number. A server may send
+/// that many bytes at once.
 const ROOM_PART: u64 = 8;
 
 /// A window of a stream or a connection.

@@ -65,8 +65,8 @@ impl Popularity {
 }
 
 /// The objects counted one by one, and the sample of all others, which is empty while the tally has
-/// all objects. Otherwise an object with enough lines in the sample of lines is counted by itself,
-/// by its own count if the sample of objects has one.
+/// all objects. Otherwise an object is counted by itself if it has enough lines in the sample of
+/// lines. Its count is then that of the sample of objects, if it is in this sample too.
 fn split(tally: &Tally) -> (Vec<Object>, Vec<Object>) {
     if tally.objects.level() == 0 {
         let all = tally.objects.iter().map(|(_, object)| *object);

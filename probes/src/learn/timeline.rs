@@ -13,8 +13,8 @@ use super::sample::{gaps_of, keys_of};
 
 /// The longest pause within a stretch.
 const LONGEST_PAUSE_SECONDS: i64 = 1 << 17;
-/// The fewest requests of a stretch; one with fewer, or with less than a thousandth of the largest
-/// one's, counts as stray lines.
+/// The fewest requests of a stretch. The lines of a stretch with fewer requests, or with less than a
+/// thousandth of the largest stretch's, count as stray.
 const FEWEST_REQUESTS: i64 = 8;
 /// The number of rows in a block of memory.
 const ROWS: usize = 64;

@@ -24,10 +24,9 @@ pub struct Priority {
 pub struct Tree {
     /// The stream's share among its siblings.
     pub weight: u16,
-    /// Classes on whose newest stream in progress the stream depends; without one, it depends on no
-    /// stream.
+    /// The stream depends on the newest stream in progress of these classes, if there is one.
     pub depends_on: Vec<String>,
-    /// True if the other streams that depend on that stream depend on this one from then on.
+    /// True if this stream becomes the parent of the other streams that depend on the same stream.
     pub exclusive: bool,
     /// True to send the priority in a PRIORITY frame after HEADERS, not within HEADERS.
     pub apart: bool,

@@ -34,9 +34,10 @@ impl Speaks {
             (None, None) => Ok(Self::Http1),
             (Some(streams), None) => Ok(Self::Http2(streams)),
             (None, Some(streams)) => Ok(Self::Http3(streams)),
-            (Some(_), Some(_)) => {
-                Err(fields.wrong("http3", "does not go with http2: a class has one protocol"))
-            }
+            (Some(_), Some(_)) => Err(fields.wrong(
+                "http3",
+                "cannot be combined with http2: a class has one protocol",
+            )),
         }
     }
 

@@ -231,8 +231,8 @@ impl Recorder {
         }
     }
 
-    /// Records a TCP handshake, of a connection whose request was due, or that was opened, at
-    /// `intended`.
+    /// Records a TCP handshake. `intended` is the due time of the connection's request, or the time
+    /// at which the connection was opened in advance.
     pub fn connected(&mut self, intended: Nanos, took: Nanos) {
         if self.measures(intended) {
             self.connect.record(took);

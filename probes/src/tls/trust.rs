@@ -27,7 +27,7 @@ const SYSTEM_BUNDLES: [&str; 4] = [
 pub(super) struct Listed {
     authorities: Arc<WebPkiServerVerifier>,
     /// The listed certificates: a test server's certificate is often its own authority. A chain of
-    /// trust may not contain that, but curl and OpenSSL accept it.
+    /// trust may not contain such a certificate, but curl and OpenSSL accept it.
     listed: Vec<CertificateDer<'static>>,
 }
 
