@@ -237,7 +237,7 @@ def _host_facts(system: str | None, limit: int | None) -> tuple[str, ...]:
 
 
 def _bytes_of(served: Served, facts: Facts) -> str:
-    """The name of the missing fact: bytes of the root or, if those are known, of the directory."""
+    """The name of a missing fact: bytes of the root, else of the directory."""
     is_root_known = covering(served.root, facts.datasets) is not None
     return _bytes(served.path if is_root_known else served.root)
 

@@ -254,11 +254,11 @@ class FilterProgram:
         self._add(_AND, 0, 0, bits)
 
     def answer(self, action: int) -> None:
-        """End with an action."""
+        """End the program with an action."""
         self._add(_RETURN, 0, 0, action)
 
     def if_within(self, first: int, last: int, action: int) -> None:
-        """End with an action when the word is in a range, both ends included."""
+        """End the program with an action when the word is in a range, both ends included."""
         if first == last:
             self._add(_JUMP_EQUAL, 0, 1, first)
         else:
@@ -267,12 +267,12 @@ class FilterProgram:
         self.answer(action)
 
     def if_any_bit(self, bits: int, action: int) -> None:
-        """End with an action when any of the bits is set."""
+        """End the program with an action when any of the bits is set."""
         self._add(_JUMP_SET, 0, 1, bits)
         self.answer(action)
 
     def unless_one_of(self, values: Iterable[int], action: int) -> None:
-        """End with an action when the word is none of these values."""
+        """End the program with an action when the word is none of these values."""
         known = list(values)
         for index, value in enumerate(known):
             self._add(_JUMP_EQUAL, len(known) - index, 0, value)

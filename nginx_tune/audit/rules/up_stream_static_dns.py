@@ -51,7 +51,7 @@ RULE = Rule(
         "nginx: src/stream/ngx_stream_proxy_module.c, ngx_stream_proxy_pass",
     ),
     proof="source-only",
-    about="A name whose addresses never change is fine; suppress it with that reason. "
+    about="If the addresses of a name never change, suppress the finding with that reason. "
     "up-static-dns covers http.",
     bad=Example(_CONF % "dns.example.com"),
     good=Example("events {}"),

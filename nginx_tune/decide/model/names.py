@@ -74,7 +74,7 @@ def least_name_reads(i: BlockingInputs) -> float:
 
 
 def _forgotten(i: BlockingInputs, together: float) -> float:
-    """Share of requests for a file that left memory with all of a group of ``together`` files."""
+    """Share of requests for a file whose whole group of ``together`` files has left memory."""
     if not i.names_take_memory:  # all names are in memory
         return 0.0
     resident = min(1.0, resident_objects(i) / i.objects)

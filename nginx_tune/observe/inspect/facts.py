@@ -128,7 +128,7 @@ def gather_facts(
 
 
 def _dataset_places(host: Host, path: str, foreign: int | None, *, nginx_first: bool) -> list[str]:
-    """The paths of a dataset here and in nginx's mount namespace, if it has another."""
+    """The path of a dataset here, and the path for an nginx in another mount namespace."""
     view = None if foreign is None else view_of(host, foreign)
     real = view.real_path(path) if isinstance(view, View) else None
     if not isinstance(view, View) or not isinstance(real, str):
