@@ -139,7 +139,8 @@ class _ObjectFile(io.RawIOBase):
 def read_object(name: str) -> bytes:
     """The whole contents of a file or an object.
 
-    Errors: UsageError; UnreachableError for an object that exists.
+    Errors: UsageError if there is no such file or object, or the file cannot be read;
+            UnreachableError for an object that may exist.
     """
     if is_url(name):
         system, path = _system_of(name)

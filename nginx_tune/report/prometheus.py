@@ -36,7 +36,7 @@ class MetricSample:
 
 @dataclass(frozen=True)
 class MetricFamily:
-    """The samples of a metric, whose name has a base unit, and ``_total`` if it is a counter."""
+    """The samples of a metric; its name has a base unit, and ends in ``_total`` for a counter."""
 
     name: str
     kind: Literal["gauge", "counter", "histogram", "summary"]

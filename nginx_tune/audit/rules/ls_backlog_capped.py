@@ -66,8 +66,8 @@ RULE = Rule(
     severity="warning",
     title="the kernel cuts the backlog of a listener",
     why="A listener's queue of connections that wait to be accepted is never longer than "
-    "net.core.somaxconn at the time of listen(), and nothing reports it. A larger burst loses "
-    "connections, and their clients retry after a second or more.",
+    "net.core.somaxconn at the time of listen(), and no message reports the cut. A larger burst "
+    "loses connections, and their clients retry after a second or more.",
     fix="Raise net.core.somaxconn in nginx's network namespace, then change backlog= (or restart): "
     "a reload calls listen() again only if that number differs.",
     sources=(

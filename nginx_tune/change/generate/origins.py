@@ -98,9 +98,9 @@ def resolver(
 ) -> tuple[list[Setting], list[str]]:
     """The ``resolver`` for server names, or a note if names are resolved only once.
 
-    For a Kubernetes service, and unless a resolver is given, it is the service ``kube-dns`` in
-    ``kube-system``. The service has this name whichever DNS server the cluster runs (Kubernetes
-    documentation, Debugging DNS Resolution). Source: nginx 1.27.3 (resolve).
+    If no resolver is given, names of Kubernetes services are resolved by the service ``kube-dns``
+    in ``kube-system``. This service has the same name whichever DNS server the cluster runs
+    (Kubernetes documentation, Debugging DNS Resolution). Source: nginx 1.27.3 (resolve).
     """
     names = [host for group in site.upstreams for host in map(_host_of, group.servers) if host]
     if not names:

@@ -87,7 +87,7 @@ class ModelDisk:
         return min(by_bytes, self.most_reads_per_second / reads)
 
     def heads_for(self, read_bytes: float) -> float:
-        """Reads of a size that make progress concurrently: the heads, or fewer by a bound."""
+        """Concurrent reads of a size: as many as heads, or fewer if a bound limits the disk."""
         return self.reads_per_second(read_bytes) * self.read_seconds(read_bytes)
 
     @property

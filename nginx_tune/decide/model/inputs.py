@@ -287,7 +287,7 @@ def since_empty(i: BlockingInputs) -> BlockingInputs:
 
 
 def _objects_per_second(i: BlockingInputs) -> float:
-    """Objects a second that loops without pools read one by one and that clients can receive."""
+    """Objects a second that loops without pools can read, or clients receive if that is less."""
     each = i.holds_per_miss * i.disk.read_seconds(i.hold_bytes)
     read = min(float(i.workers), i.disk.heads_for(i.hold_bytes)) / each
     way = i.way_bytes_per_second

@@ -137,7 +137,9 @@ def _process_ids(host: Host) -> Checked:
     if link == INITIAL_NAMESPACE:
         return Checked("ok", "processes have the ids that the kernel's events name")
     return Checked(
-        "missing", "a process namespace: events name other ids", "run it on the host itself"
+        "missing",
+        "in a process namespace, the kernel's events have other ids",
+        "run it on the host itself",
     )
 
 
