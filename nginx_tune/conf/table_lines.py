@@ -92,7 +92,7 @@ def _networks(lines: Sequence[Directive]) -> Iterator[Fault]:
             if not _is_range(text):
                 yield line, f'"{text}" is no range, such as 10.0.0.1-10.0.0.9', None
         elif not is_network(text):
-            yield line, f'"{text}" is no address or network, such as 10.0.0.0/8', None
+            yield line, f'"{text}" is not an address or network, such as 10.0.0.0/8', None
 
 
 def _is_range(text: str) -> bool:

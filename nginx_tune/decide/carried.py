@@ -234,7 +234,7 @@ class _Carries:
 
     @property
     def figure(self) -> str:
-        """The rate with its range; of a range that is too wide, both ends alone."""
+        """The rate with its range; if the range is too wide, only its two ends."""
         low, high = _short(self.low), _short(self.high)
         if self.is_wide:
             return f"somewhere between {low} and {high} requests/s"
