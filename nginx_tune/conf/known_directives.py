@@ -56,6 +56,11 @@ def parse_span(since: str, gone: str) -> VersionSpan:
     return VersionSpan(_version(since), _version(gone))
 
 
+def is_foreign(module: str) -> bool:
+    """True for a module of another author than nginx's."""
+    return _FOREIGN.search(module) is not None
+
+
 class DirectiveRow(NamedTuple):
     """One module's directive in some versions."""
 
@@ -78,7 +83,7 @@ class DirectiveRow(NamedTuple):
     @property
     def is_own(self) -> bool:
         """True for a module of nginx, false for a third-party one."""
-        return _FOREIGN.search(self.module) is None
+        return not is_foreign(self.module)
 
     def may_stand(self, context: str) -> bool:
         """True if the directive is allowed in a context."""

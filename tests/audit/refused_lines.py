@@ -347,6 +347,7 @@ LINES = [
     HTTP % "access_log DIR/a combined buffer=4k; server { access_log DIR/a combined buffer=8k; }",
     HTTP % "access_log DIR/a combined gzip; server { access_log DIR/a combined gzip flush=1s; }",
     "events {} load_module modules/ngx_http_geoip_module.so;",
+    "load_module DIR/ngx_http_geoip_module.so; load_module ngx_http_geoip_module.so; events {}",
 ]  # fmt: skip
 BUFFERS = [
     LOCATION % "proxy_buffer_size 128k;",
@@ -370,3 +371,46 @@ CASES = {
     "cf-parameter-unknown": PARAMETER,
     "cf-upstream-refused": UPSTREAM,
 }
+
+STREAM = "events {} stream { %s }"
+STREAM_SERVER = STREAM % "server { %s }"
+MAIL = "events {} mail { %s }"
+REFUSED_STREAM = [
+    STREAM_SERVER % "listen 5000;",
+    STREAM_SERVER % "listen 5000; proxy_pass 127.0.0.1;",
+    STREAM_SERVER % "listen 5000; proxy_pass http://127.0.0.1:80;",
+    STREAM_SERVER % "listen 5000 ssl; proxy_pass 127.0.0.1:1;",
+    STREAM_SERVER % "listen 5000 udp ssl; ssl_certificate a; proxy_pass 127.0.0.1:1;",
+    STREAM_SERVER % "listen 5000; access_log DIR/a combined; return a;",
+    STREAM_SERVER % "listen 5000; access_log DIR/a; return a;",
+    STREAM_SERVER % "listen 5000; limit_conn a 1; return a;",
+    STREAM % "upstream b { server 127.0.0.1; }",
+    STREAM % "upstream b { }",
+    STREAM % "upstream b { server 127.0.0.1:1; } upstream B { server 127.0.0.1:1; }",
+    STREAM % "upstream b { hash $remote_addr; server 127.0.0.1:1; server 127.0.0.1:2 backup; }",
+    STREAM % "upstream b { server 127.0.0.1:1; } server { listen 5000; proxy_pass B:80; }",
+    STREAM % "server { listen 5000; return a; } server { listen *:5000; return b; }",
+    MAIL % "server { listen 2143; protocol imap; }",
+    MAIL % "auth_http 127.0.0.1:1/a; server { listen 2143; protocol imap; starttls on; }",
+    MAIL % "auth_http 127.0.0.1:1/a; server { listen 2143 ssl; protocol imap; }",
+    MAIL % "auth_http a:1/a; server { listen 2025; protocol smtp; } server { listen 2025; }",
+]
+RIGHT_STREAM = [
+    STREAM % "log_format b $status; access_log DIR/a b; upstream B { server [::1]:1; zone b 64k; }"
+    " server { listen 5000 udp; proxy_pass b; } server { listen 5000; proxy_pass unix:/a; }",
+    STREAM % "limit_conn_zone $remote_addr zone=a:1m; limit_conn a 1; map $remote_addr $b { a b; }"
+    " server { listen 127.0.0.1:5000; proxy_pass $b; } server { listen 5000; return a; }",
+    STREAM % "upstream b { least_conn; server 127.0.0.1:1; server 127.0.0.1:2 backup; }",
+    MAIL % "auth_http 127.0.0.1:1/a; server { listen 2143; protocol imap; }",
+]
+WITHOUT_MODULE = [
+    STREAM_SERVER % "listen 127.0.0.1:1; proxy_pass 127.0.0.1:2;",
+    HTTP % "js_import main from a.js;",
+    HTTP % "more_set_headers 'Server: a';",
+    HTTP % "brotli on; brotli_types text/css;",
+    HTTP % "perl_set $a 'sub { 1 }';",
+    HTTP % "geoip_country /a;",
+    LOCATION % "image_filter test;",
+    LOCATION % "content_by_lua_block { ngx.say(1) }",
+]
+"""Configurations with a directive of a module that Debian's nginx has not loaded."""

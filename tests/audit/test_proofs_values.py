@@ -4,8 +4,17 @@ from pathlib import Path
 
 import pytest
 from needs import lacks
-from nginx_versions import Nginx, every_version
-from refused_lines import CACHE, CASES, HTTP, RIGHT, SERVER
+from nginx_versions import Nginx, every_version, stream_modules
+from refused_lines import (
+    CACHE,
+    CASES,
+    HTTP,
+    REFUSED_STREAM,
+    RIGHT,
+    RIGHT_STREAM,
+    SERVER,
+    WITHOUT_MODULE,
+)
 from rows import each_row
 from scratch_nginx import config_test
 
@@ -132,11 +141,21 @@ def test_cf_parameter_unknown_is_refused(nginx: Nginx, tmp_path: Path) -> None:
 
 
 def test_cf_module_not_loaded_is_refused(nginx: Nginx, tmp_path: Path) -> None:
-    conf = "events {} stream { server { listen 127.0.0.1:1; proxy_pass 127.0.0.1:2; } }"
-    known, unknown, accepted = _judged(nginx, tmp_path, conf)
     if "--with-stream=dynamic" not in nginx.build:
         lacks("debian-build", "this nginx has stream inside")
-    assert (known, unknown, accepted) == ({"cf-module-not-loaded"}, set(), False)
+    for conf in WITHOUT_MODULE:
+        known, unknown, accepted = _judged(nginx, tmp_path, conf)
+        assert (known, unknown, accepted) == ({"cf-module-not-loaded"}, set(), False), conf
+
+
+@pytest.mark.needs("stream-modules")
+def test_cf_stream_refused_is_refused(nginx: Nginx, tmp_path: Path) -> None:
+    loaded = "".join(f"load_module {module}; " for module in stream_modules())
+    for conf in REFUSED_STREAM:
+        known, _, accepted = _judged(nginx, tmp_path, loaded + conf)
+        assert (known, accepted) == ({"cf-stream-refused"}, False), conf
+    for conf in RIGHT_STREAM:
+        assert _judged(nginx, tmp_path, loaded + conf) == (set(), set(), True), conf
 
 
 @every_version

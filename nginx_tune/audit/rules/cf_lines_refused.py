@@ -1,3 +1,4 @@
+import posixpath
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
@@ -131,14 +132,19 @@ def _buffer(line: Directive) -> tuple[str, ...]:
     ))  # fmt: skip
 
 
-def _late_modules(context: Context) -> Iterator[Hit]:
-    """Modules loaded after a block that counts them. Source: ngx_load_module."""
-    first = None
+def _modules(context: Context) -> Iterator[Hit]:
+    """Modules loaded after a block that counts them, or twice. Source: ngx_load_module."""
+    first, loaded = None, dict[str, Directive]()
     for line in context.tree.main:
         if line.name in {"events", "http", "stream", "mail"} and line.block is not None:
             first = first or line
-        elif line.name == "load_module" and first is not None:
-            yield Hit(line, f"this module is loaded after {first.name}", [written(first)])
+        elif line.name == "load_module" and not is_open(line.value):
+            if first is not None:
+                yield Hit(line, f"this module is loaded after {first.name}", [written(first)])
+            earlier = loaded.setdefault(posixpath.basename(line.value), line)
+            if earlier is not line:
+                place = f"{earlier.file}:{earlier.line}"
+                yield Hit(line, f"this module is already loaded at {place}", [written(earlier)])
 
 
 def _tls(context: Context) -> Iterator[Hit]:
@@ -212,7 +218,7 @@ _KINDS = (
     _keys_of_certificates,
     _stored_and_cached,
     _log_buffers,
-    _late_modules,
+    _modules,
     _connections,
     _no_connections,
 )

@@ -1,0 +1,179 @@
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.directives import judges_names
+from nginx_tune.audit.hit import Hit, MissingFacts, default, hit_at, written
+from nginx_tune.audit.rule import Example, Rule
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.known_directives import rows_of
+from nginx_tune.conf.request_values import is_address
+from nginx_tune.conf.upstreams import host_of, is_unix
+from nginx_tune.conf.values import is_open, parameter
+
+_HANDLERS = ("proxy_pass", "return", "pass")
+_NO_BACKUP = ("hash", "random")
+_VIRTUAL_SERVERS = (1, 25, 5)
+"""The first release in which servers of stream share an address."""
+
+
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
+    """Servers and upstreams of stream, and servers of mail, that nginx rejects."""
+    if context.tree.is_template or not judges_names(context):
+        return
+    for stream in context.tree.main.all("stream"):
+        yield from _stream(stream.block or Block([]), context)
+    for mail in context.tree.main.all("mail"):
+        block = mail.block or Block([])
+        first_listens: dict[tuple[str, bool], Directive] = {}
+        for server in block.all("server"):
+            lines = server.block or Block([])
+            yield from _certificate(lines, block)
+            yield from (_twice(*pair) for pair in _repeated(lines, first_listens))
+            if lines.first("auth_http") is None and block.first("auth_http") is None:
+                yield _lacking(server, "auth_http")
+
+
+def _stream(block: Block, context: Context) -> Iterator[Hit | MissingFacts]:
+    upstreams: dict[str, Directive] = {}
+    for upstream in block.all("upstream"):
+        if upstream.block is not None and upstream.args:
+            yield from _upstream(upstream, upstreams)
+    first_listens: dict[tuple[str, bool], Directive] = {}
+    for server in block.all("server"):
+        lines = server.block or Block([])
+        if all(any(row.is_own for row in rows_of(line.name)) for line in lines):
+            yield from _server(server, lines, block)
+            for line, earlier in _repeated(lines, first_listens):
+                if context.version is None:
+                    yield MissingFacts(("nginx.nginx_version",))
+                elif context.version < _VIRTUAL_SERVERS:
+                    yield _twice(line, earlier)
+        for line in lines.all("proxy_pass"):
+            yield from _address(line, upstreams)
+    yield from _logs(block)
+
+
+def _lacking(place: Directive, name: str) -> Hit:
+    return Hit(place, f"this server has no {name}", [default(name, "none")])
+
+
+def _upstream(upstream: Directive, known: dict[str, Directive]) -> Iterator[Hit]:
+    lines = upstream.block or Block([])
+    earlier = known.setdefault(upstream.value.lower(), upstream)
+    if earlier is not upstream:
+        message = f'upstream "{upstream.value}" is already defined at {earlier.file}:{earlier.line}'
+        yield Hit(upstream, message, [written(earlier)])
+    servers = lines.all("server")
+    if not servers and lines.first("zone") is None:
+        message = f'upstream "{upstream.value}" has no server'
+        yield Hit(upstream, message, [default("server", "none")])
+    for server in servers:
+        if server.args and not is_open(server.value) and not _has_port(server.value):
+            yield hit_at(server, "a server in stream takes ADDRESS:PORT or unix:PATH")
+    balancers = [line for name in _NO_BACKUP for line in lines.all(name)]
+    backups = [server for server in servers if "backup" in server.args[1:]]
+    if balancers and backups:
+        message = f'"{balancers[0].name}" does not allow backup servers'
+        yield Hit(backups[0], message, [written(backups[0]), written(balancers[0])])
+
+
+def _has_port(address: str) -> bool:
+    return is_address(address) and (is_unix(address) or address.lower() != host_of(address))
+
+
+def _address(line: Directive, upstreams: dict[str, Directive]) -> Iterator[Hit]:
+    """Source: ngx_stream_proxy_pass, ngx_stream_upstream_add."""
+    if not line.args or is_open(line.value) or line.value.lower() in upstreams:
+        return
+    host = host_of(line.value)
+    if host in upstreams and is_address(line.value):
+        message = f'upstream "{host}" has its ports in its servers'
+        yield Hit(line, message, [written(upstreams[host])])
+    elif not is_address(line.value):
+        yield hit_at(line, "proxy_pass in stream takes ADDRESS:PORT, unix:PATH or an upstream")
+    elif not _has_port(line.value):
+        message = f'no upstream is named "{host}", and an address needs a port'
+        yield Hit(line, message, [default("upstream", "none of that name")])
+
+
+def _server(server: Directive, lines: Block, outer: Block) -> Iterator[Hit]:
+    if not any(lines.first(name) for name in _HANDLERS):
+        yield _lacking(server, "proxy_pass")
+    yield from _certificate(lines, outer)
+    for line in lines.all("listen"):
+        if {"udp", "ssl"} <= {*line.args}:
+            yield hit_at(line, "ssl does not work with udp")
+
+
+def _certificate(lines: Block, outer: Block) -> Iterator[Hit]:
+    """TLS without a certificate. Source: ngx_stream_ssl_init, ngx_mail_ssl_merge_conf."""
+    names = ("ssl_certificate", "ssl_reject_handshake")
+    if any(lines.first(name) or outer.first(name) for name in names):
+        return
+    starts = [line for line in lines.all("starttls") if line.value in {"on", "only"}]
+    for line in [*starts, *(line for line in lines.all("listen") if "ssl" in line.args[1:])][:1]:
+        yield Hit(line, "this server has TLS and no certificate", [default(names[0], "none")])
+
+
+def _repeated(
+    lines: Block, known: dict[tuple[str, bool], Directive]
+) -> Iterator[tuple[Directive, Directive]]:
+    """Addresses on which an earlier server listens: (the line, the earlier one)."""
+    for line in lines.all("listen"):
+        if not line.args or is_open(line.value):
+            continue
+        address = line.value.lower().removeprefix("*:").removeprefix("0.0.0.0:")
+        earlier = known.setdefault((address, "udp" in line.args[1:]), line)
+        if earlier is not line:
+            yield line, earlier
+
+
+def _twice(line: Directive, earlier: Directive) -> Hit:
+    message = f"another server listens on this address, at {earlier.file}:{earlier.line}"
+    return Hit(line, message, [written(earlier)])
+
+
+def _logs(block: Block) -> Iterator[Hit]:
+    """Formats and zones that stream does not define. Source: ngx_stream_log_set_log."""
+    formats = {line.value for line in block.all("log_format")}
+    zones = {(parameter(line.args, "zone") or "").partition(":")[0]
+             for line in block.all("limit_conn_zone")}  # fmt: skip
+    for line in block.walk():
+        if line.name == "access_log" and line.value != "off":
+            name = line.args[1] if len(line.args) > 1 else ""
+            if not name:
+                yield hit_at(line, "an access_log of stream needs a format")
+            elif name not in formats and not is_open(name):
+                yield Hit(line, f'the format "{name}" is not defined in stream', [
+                    default("log_format", "none of that name")
+                ])  # fmt: skip
+        elif line.name == "limit_conn" and line.value not in zones and not is_open(line.value):
+            yield Hit(line, f'the zone "{line.value}" is not defined in stream', [
+                default("limit_conn_zone", "none of that name")
+            ])  # fmt: skip
+
+
+_CONF = "events {} stream { server { listen 53; proxy_pass %s; } }"
+
+RULE = Rule(
+    id="cf-stream-refused",
+    severity="error",
+    title="a server of stream or mail that nginx rejects",
+    why='nginx does not start: emerg "no handler for server", "no port in upstream", "no servers '
+    'are inside upstream", "duplicate address and port pair", "log format is not specified", "no '
+    'ssl_certificate is defined" or "no auth_http is defined".',
+    fix="Give each server of stream an address with a port and a proxy_pass, and each of mail an "
+    "auth_http. Formats and zones of http do not count in stream.",
+    sources=(
+        "nginx: src/stream/ngx_stream_core_module.c, ngx_stream_core_server",
+        "nginx: src/stream/ngx_stream_proxy_module.c, ngx_stream_proxy_pass",
+        "nginx: src/stream/ngx_stream_upstream.c, ngx_stream_upstream_server",
+        "nginx: src/stream/ngx_stream_log_module.c, ngx_stream_log_set_log",
+        "nginx: src/mail/ngx_mail_auth_http_module.c, ngx_mail_auth_http_merge_conf",
+    ),
+    proof="proven",
+    proven_on=("1.22",),
+    bad=Example(_CONF % "10.0.0.1"),
+    good=Example(_CONF % "10.0.0.1:53"),
+    check=check,
+)
