@@ -21,7 +21,13 @@ import ipaddress
 import re
 from collections.abc import Sequence
 
-from nginx_tune.conf.request_values import HTTP_ONLY, REQUEST_FORMS, Judge, server_fault
+from nginx_tune.conf.request_values import (
+    HTTP_ONLY,
+    REQUEST_FORMS,
+    Judge,
+    is_address,
+    server_fault,
+)
 from nginx_tune.conf.values import is_open, is_placeholder, is_time, parse_seconds
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -49,6 +55,8 @@ _REDIRECTS = frozenset({"off", "default", "false"})
 _LINKS = frozenset({"on", "off", "if_not_owner"})
 _NUMBERS = frozenset({"max", "min_uses", "weight", "max_conns", "max_fails"})
 _TIMES = frozenset({"inactive", "valid", "fail_timeout"})
+_WAITS = frozenset(f"{process}_{wait}" for process in ("loader", "manager")
+                   for wait in ("sleep", "threshold"))  # fmt: skip
 _FROM_ONE = frozenset({"max", "weight", "min_uses"})
 _MOST_CONNECTIONS = 65535
 _DAY_SECONDS = 86_400
@@ -231,6 +239,10 @@ def _cache_path(args: Sequence[str]) -> str:
         name, sign, value = arg.partition("=")
         if sign and name in _BYTES and _OFFSET.fullmatch(value) is None:
             return f"{name}=SIZE, such as 500m or 10g"
+        if sign and name == "use_temp_path" and value not in {"on", "off"}:
+            return "use_temp_path=on or use_temp_path=off"
+        if sign and name in _WAITS and not is_time(value, in_seconds=False):
+            return f"{name}=TIME, such as 50ms"
         if sign and name == "levels" and _CACHE_LEVELS.fullmatch(value) is None:
             return "levels= with up to three levels of 1 or 2, such as 1:2"
     if not any(arg.startswith("keys_zone=") for arg in args[1:]):
@@ -262,7 +274,18 @@ def _resolver(args: Sequence[str]) -> str:
             return "valid=TIME, such as 30s or 5m"
         if sign and name == "ipv6" and value not in {"on", "off"}:
             return "ipv6=on or ipv6=off"
+        if not sign and not is_address(arg):
+            return "ADDRESS or ADDRESS:PORT of name servers"
     return ""
+
+
+def _real_ip(args: Sequence[str]) -> str:
+    wrong = "/" in args[0] and not args[0].startswith("unix:") and not is_network(args[0])
+    return "unix:, an address, a name or a network such as 10.0.0.0/8" if wrong else ""
+
+
+def _random(args: Sequence[str]) -> str:
+    return "no argument, or two and perhaps a method" if args and args[0] != "two" else ""
 
 
 def _flag(args: Sequence[str]) -> str:
@@ -305,6 +328,8 @@ FORMS: dict[str, Judge] = {
     "use": _of(_use),
     "expires": _of(_expires),
     "resolver": _of(_resolver),
+    "random": _of(_random),
+    "set_real_ip_from": _of(_real_ip),
     "keepalive": _of(_upstream_keepalive),
     "open_file_cache": _of(_file_cache),
     "open_log_file_cache": _of(_file_cache),

@@ -12,6 +12,7 @@ Source: ngx_http_core_listen, ngx_parse_url, ngx_http_upstream_server, ngx_http_
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Sequence
 
@@ -69,6 +70,15 @@ def is_address(text: str) -> bool:
 
 def _is_port(text: str) -> bool:
     return _NUMBER.fullmatch(text) is not None and 1 <= int(text) <= _MOST_PORT
+
+
+def is_ip(text: str) -> bool:
+    """True for an IPv4 or IPv6 address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def server_fault(args: Sequence[str]) -> str:
@@ -235,6 +245,10 @@ def _parameter_line(args: Sequence[str]) -> str:
 def _access_log(args: Sequence[str]) -> str:
     """The accepted form, if a path with variables has a buffer, or if ``flush`` has none."""
     path, words = args[0], [arg.partition("=")[0] for arg in args[2:]]  # after the format
+    if path == "off":
+        return "off alone" if len(args) > 1 else ""
+    if len(args) > 1 and args[1].startswith("if="):
+        return "a format before if="
     is_buffered = "buffer" in words or "gzip" in words
     if "flush" in words and not is_buffered:
         return "flush=TIME with buffer=SIZE or gzip"
@@ -245,6 +259,19 @@ def _access_log(args: Sequence[str]) -> str:
     level = _parameters(args[2:]).get("gzip", "1")
     right = is_open(level) or (_NUMBER.fullmatch(level) and 1 <= int(level) <= _MOST_LEVEL)
     return "" if right else "gzip=LEVEL from 1 to 9"
+
+
+def _own_address(args: Sequence[str]) -> str:
+    """A judge of the local address of a connection. Source: ngx_http_upstream_bind_set_slot."""
+    text = args[0]
+    host, port = text.rsplit(":", 1) if re.fullmatch(r"[^:]+:.*|\[.*\]:.*", text) else (text, "1")
+    right = text == "off" or (is_ip(host.strip("[]")) and _NUMBER.fullmatch(port))
+    return "" if right or is_open(text) else "off or an IP address of this host, and no name"
+
+
+def _replaced(args: Sequence[str]) -> str:
+    wrong = len(args) == 1 and args[0] != "off" and not is_open(args[0])
+    return "off, or what to replace and with what" if wrong else ""
 
 
 def _error_log(args: Sequence[str]) -> str:
@@ -302,6 +329,12 @@ REQUEST_FORMS: dict[str, Judge] = {
     "uwsgi_pass": _passed_to("uwsgi", "suwsgi"),
     "memcached_pass": _passed_to(),
     "fastcgi_split_path_info": _split_path,
+    "proxy_cookie_path": _replaced,
+    "proxy_cookie_domain": _replaced,
+    **{
+        f"{name}_bind": _own_address
+        for name in ("proxy", "fastcgi", "uwsgi", "scgi", "grpc", "memcached")
+    },
     **{f"{name}_param": _parameter_line for name in ("fastcgi", "uwsgi", "scgi")},
 }
 """Judges by directive name."""

@@ -359,11 +359,13 @@ def words_of(directive: str, context: str) -> tuple[Words, ...]:
     )
 
 
-def judge(directive: str, words: Words, argument: str, version: Version) -> ArgumentFault | None:
+def judge(
+    directive: str, words: Words, argument: str, version: Version, *, may_be_plus: bool = True
+) -> ArgumentFault | None:
     """The fault of an argument in a version of nginx; None if the version accepts it, or may."""
     spans = words.of(argument)
     name, equals, _ = argument.partition("=")
-    if name + equals in COMMERCIAL.get(directive, ()):
+    if may_be_plus and name + equals in COMMERCIAL.get(directive, ()):
         return None
     if spans is None:
         return ArgumentFault() if words.is_closed else None

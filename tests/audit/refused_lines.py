@@ -132,6 +132,15 @@ OF_THEIR_OWN = [
         "syslog:server=127.0.0.1,host=a combined",
     )),
     HTTP % "error_log syslog:server=127.0.0.1,facility=local9;",
+    HTTP % "access_log off combined;",
+    HTTP % "access_log DIR/a if=$status;",
+    LOCATION % "proxy_bind a.example; proxy_pass http://127.0.0.1:1;",
+    LOCATION % "proxy_cookie_path /; proxy_pass http://127.0.0.1:1;",
+    SERVER % "set_real_ip_from 10.0.0.0/99;",
+    SERVER % "resolver 127.0.0.1:99999;",
+    HTTP % "upstream u { random three; server 127.0.0.1; }",
+    CACHE % "use_temp_path=no",
+    CACHE % "loader_sleep=1x",
     HTTP % "error_log syslog:server=127.0.0.1,severity=loud;",
     HTTP % "log_format a escape=xml $uri;",
     HTTP % "log_format combined $uri;",
@@ -208,6 +217,8 @@ LOCATIONS = [
     SERVER % "location = /x {} location =/x {}",
     SERVER % "location /a { location /a/b {} location /a/b {} }",
 ]
+COMMERCIAL = [PEER % "slow_start=30s", CACHE % "purger=on"]
+"""Parameters of nginx Plus; without facts this may be nginx Plus."""
 PARAMETER = [SERVER % "listen 127.0.0.1:1 foo;", PEER % "wieght=3", CACHE % "maxsize=1g"]
 UPSTREAM = [
     HTTP % "upstream u { server 127.0.0.1 backup; }",
@@ -300,6 +311,9 @@ RIGHT = [
     LOCATION % "proxy_pass http://[::1]:80/x?y; error_page 404 = /x; try_files $uri =0;",
     LOCATION % "uwsgi_pass suwsgi://127.0.0.1:9; uwsgi_param A b if_not_empty; expires @24h;",
     LOCATION % r"fastcgi_pass unix:/a; fastcgi_split_path_info ^(?<a>.+\.php)(.*)$;",
+    LOCATION % "proxy_bind $remote_addr transparent; proxy_ssl_verify on; proxy_cookie_path off;",
+    LOCATION % "proxy_bind 127.0.0.1:0; proxy_pass http://127.0.0.1:1; proxy_ssl_verify on;",
+    SERVER % "set_real_ip_from ::/0; set_real_ip_from unix:; resolver [::1]:53 127.0.0.1;",
     SERVER % "listen 81-83 so_keepalive=1m:; listen *:84 fastopen=9;",
     SERVER % "access_log syslog:server=127.0.0.1:5,facility=cron,tag=A_1,nohostname combined;",
     "worker_priority -5; events {} http { log_format a escape=none $uri; }",
@@ -344,6 +358,7 @@ LINES = [
     SERVER % "ssl_certificate a;",
     HTTP % "ssl_certificate a; server { }",
     HTTP % "proxy_cache_path DIR/c keys_zone=c:1m; proxy_cache c; proxy_store on; server { }",
+    LOCATION % "proxy_ssl_verify on; proxy_pass https://127.0.0.1:1;",
     HTTP % "access_log DIR/a combined buffer=4k; server { access_log DIR/a combined buffer=8k; }",
     HTTP % "access_log DIR/a combined gzip; server { access_log DIR/a combined gzip flush=1s; }",
     "events {} load_module modules/ngx_http_geoip_module.so;",
@@ -412,5 +427,7 @@ WITHOUT_MODULE = [
     HTTP % "geoip_country /a;",
     LOCATION % "image_filter test;",
     LOCATION % "content_by_lua_block { ngx.say(1) }",
+    LOCATION % "health_check;",
+    HTTP % "vhost_traffic_status_zone;",
 ]
 """Configurations with a directive of a module that Debian's nginx has not loaded."""

@@ -8,6 +8,7 @@ from nginx_versions import Nginx, every_version, stream_modules
 from refused_lines import (
     CACHE,
     CASES,
+    COMMERCIAL,
     HTTP,
     REFUSED_STREAM,
     RIGHT,
@@ -132,6 +133,8 @@ VERSIONED = {
 @every_version
 def test_cf_parameter_unknown_is_refused(nginx: Nginx, tmp_path: Path) -> None:
     _refused("cf-parameter-unknown", nginx, tmp_path)
+    for conf in COMMERCIAL:
+        assert _judged(nginx, tmp_path, conf) == ({"cf-parameter-unknown"}, set(), False), conf
     for conf, since in VERSIONED.items():
         known, unknown, accepted = _judged(nginx, tmp_path, conf)
         assert ("cf-parameter-unknown" in known) is (nginx.number < since), conf

@@ -11,6 +11,7 @@ from nginx_tune.conf.listeners import Wildcards
 from nginx_tune.conf.patterns import pattern_fault, patterns_of
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.table_lines import table_faults
+from nginx_tune.conf.upstreams import is_tls_url
 from nginx_tune.conf.values import is_open, parse_count
 
 _KEEPALIVE_OFF = (1, 29, 7)
@@ -99,6 +100,19 @@ def _keys_of_certificates(context: Context) -> Iterator[Hit]:
                 reported.add(verify)
                 evidence = [written(verify), default(authorities[0], "none")]
                 yield Hit(verify, "clients are verified without ssl_client_certificate", evidence)
+
+
+def _verified_upstreams(context: Context) -> Iterator[Hit]:
+    """Upstreams that are verified without a CA. Source: ngx_http_proxy_set_ssl."""
+    for module in ("proxy", "grpc", "uwsgi"):
+        for scope in context.scopes_that_set(f"{module}_pass"):
+            place, verify = scope.sets(f"{module}_pass"), scope.effective(f"{module}_ssl_verify")
+            name = f"{module}_ssl_trusted_certificate"
+            if verify is None or verify.value != "on" or place is None:
+                continue
+            if is_tls_url(place.value) and scope.effective(name) is None:
+                evidence = [written(verify), default(name, "none")]
+                yield Hit(place, f"this upstream is verified without {name}", evidence)
 
 
 def _stored_and_cached(context: Context) -> Iterator[Hit]:
@@ -216,6 +230,7 @@ _KINDS = (
     _own_variables,
     _tls,
     _keys_of_certificates,
+    _verified_upstreams,
     _stored_and_cached,
     _log_buffers,
     _modules,

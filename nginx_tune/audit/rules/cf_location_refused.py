@@ -19,10 +19,12 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if scope.kind == "location" and not any(map(is_placeholder, scope.own.args)):
             yield from _misplaced_locations(scope.own)
     for scope in context.scopes_that_set("alias"):
+        if scope.kind != "location":
+            continue
         alias, root = scope.levels[0]["alias"][0], scope.sets("root")
         if root is not None:
             yield Hit(alias, "alias and root are in one block", [written(root)])
-        if scope.kind == "location" and scope.own.value.startswith("@"):
+        if scope.own.value.startswith("@"):
             yield hit_at(alias, "alias is in a named location")
     for scope in context.scopes_that_set("proxy_pass"):
         lines = list(filter(_has_uri, scope.levels[0]["proxy_pass"]))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts
 from nginx_tune.audit.rule import Example, Rule, linux
-from nginx_tune.conf.known_directives import is_foreign, rows_of
+from nginx_tune.conf.known_directives import is_foreign, is_listed, newest_version, rows_of
 from nginx_tune.documents.decisions import Evidence
 
 _DYNAMIC = {
@@ -50,9 +50,13 @@ def _directives(context: Context, loaded: set[str]) -> Iterator[Hit]:
     if not context.flags or "--add-module" in context.flags:
         return
     reported: set[str] = set()
+    is_known_release = context.version is not None and context.version <= newest_version()
     for kind, lines in context.kinds.items():
         rows = [row for row in rows_of(kind.name) if row.may_stand(kind.context)]
         modules = {row.module for row in rows}
+        if not loaded and not rows_of(kind.name) and is_listed(kind.name) and is_known_release:
+            message = f'"{kind.name}" is of nginx Plus or another module, and none is loaded'
+            yield Hit(lines[0], message, [Evidence(fact="nginx.flags", value="no --add-module")])
         if modules <= reported or modules & loaded:
             continue
         dynamic = [f"{_PACKAGED.get(module, '')}=dynamic" for module in modules]

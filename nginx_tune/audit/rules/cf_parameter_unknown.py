@@ -71,9 +71,10 @@ def _refusals(
     if is_open(argument.partition("=")[0]):  # the rest may be a variable
         return []
     versions = possible_versions() if context.version is None else [context.version]
+    may_be_plus = context.facts.nginx.product is None
     by_version = []
     for version in versions:
-        judged = [judge(name, words, argument, version) for words in known]
+        judged = [judge(name, words, argument, version, may_be_plus=may_be_plus) for words in known]
         by_version.append([fault for fault in judged if fault is not None] if all(judged) else [])
     if context.version is not None or not any(by_version):
         return by_version[0]
@@ -117,7 +118,8 @@ RULE = Rule(
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="Covers the parameters of listen, server in an upstream, cache paths, limit_req, "
     "access_log and the like, and enumerations such as proxy_next_upstream, by the release that "
-    "added or removed each. Parameters that only nginx Plus and forks have are not reported.",
+    "added or removed each. Parameters that only nginx Plus and forks have are reported "
+    "where the facts say that this is nginx itself.",
     bad=Example(_CONF, linux(version="1.22.1")),
     good=Example(_CONF, linux(version="1.30.6", flags=("--with-threads", _QUIC_FLAG))),
     check=check,

@@ -153,8 +153,6 @@ def _logs(block: Block) -> Iterator[Hit]:
             ])  # fmt: skip
 
 
-_CONF = "events {} stream { server { listen 53; proxy_pass %s; } }"
-
 RULE = Rule(
     id="cf-stream-refused",
     severity="error",
@@ -173,7 +171,7 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.22",),
-    bad=Example(_CONF % "10.0.0.1"),
-    good=Example(_CONF % "10.0.0.1:53"),
+    bad=Example("events {} stream { server { listen 53; proxy_pass 10.0.0.1; } }"),
+    good=Example("events {}"),
     check=check,
 )
