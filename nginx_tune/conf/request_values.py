@@ -265,7 +265,7 @@ def _own_address(args: Sequence[str]) -> str:
     """A judge of the local address of a connection. Source: ngx_http_upstream_bind_set_slot."""
     text = args[0]
     host, port = text.rsplit(":", 1) if re.fullmatch(r"[^:]+:.*|\[.*\]:.*", text) else (text, "1")
-    right = text == "off" or (is_ip(host.strip("[]")) and _NUMBER.fullmatch(port))
+    right = text == "off" or (is_ip(host.strip("[]")) and _is_port(port))
     return "" if right or is_open(text) else "off or an IP address of this host, and no name"
 
 
