@@ -97,18 +97,11 @@ def _unset(name: str, needs: str = "") -> Callable[[Context], list[Directive]]:
     return places
 
 
-def _unset_events(name: str) -> Callable[[Context], list[Directive]]:
-    def places(context: Context) -> list[Directive]:
-        place = main_place(context, "events")
-        lines = [
-            line
-            for directive in context.tree.main.all("events")
-            if directive.block
-            for line in directive.block
-        ]
-        return [] if place is None or any(line.name == name for line in lines) else [place]
-
-    return places
+def _unset_accept_mutex(context: Context) -> list[Directive]:
+    place = main_place(context, "events")
+    blocks = [directive.block or () for directive in context.tree.main.all("events")]
+    is_set = any(line.name == "accept_mutex" for block in blocks for line in block)
+    return [] if place is None or is_set else [place]
 
 
 def _chunk(context: Context) -> list[Directive]:
@@ -389,6 +382,6 @@ CHANGES: tuple[ChangedDefault, ...] = (
     ChangedDefault(
         (1, 11, 3), "accept_mutex", "on", "off",
         "every worker waits on the listening sockets (with EPOLLEXCLUSIVE)",
-        _unset_events("accept_mutex"),
+        _unset_accept_mutex,
     ),
 )  # fmt: skip

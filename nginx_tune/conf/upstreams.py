@@ -247,13 +247,13 @@ def sent_header(scope: Scope, module: str, name: str) -> Directive | None:
     return found[-1] if found else None
 
 
-def lost_header(scope: Scope, module: str, name: str) -> Directive | None:
-    """An outer header line that an inner block drops by setting others; None if there is none."""
-    if sent_header(scope, module, name) is not None:
+def lost_connection_header(scope: Scope) -> Directive | None:
+    """An outer line for Connection that an inner block drops by setting other headers, or None."""
+    if sent_header(scope, "proxy", "connection") is not None:
         return None
     for level in reversed(scope.chain):
-        for line in (level.block or Block([])).all(f"{module}_set_header"):
-            if len(line.args) > 1 and line.value.lower() == name:
+        for line in (level.block or Block([])).all("proxy_set_header"):
+            if len(line.args) > 1 and line.value.lower() == "connection":
                 return line
     return None
 

@@ -87,7 +87,7 @@ class Inside:
         self._enclosure.weaken(request.weaker)
         raise_loopback()
         set_tcp({})
-        return OperationIdentity(mark=request.mark, uid=os.geteuid())
+        return OperationIdentity(mark=request.mark)
 
     def open_lab(self, request: OpenLabRequest) -> OpenedLab:
         """Make, mount and fill the disks, and cover the directories that nginx writes to."""

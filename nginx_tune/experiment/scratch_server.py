@@ -54,7 +54,6 @@ def start_stand_in(
         address=("127.0.0.1", port),
         cpus=cpus,
         workers=workers,
-        ahead=True,
     )
 
 

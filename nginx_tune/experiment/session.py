@@ -42,7 +42,7 @@ from nginx_tune.experiment.operations import (
 from nginx_tune.experiment.view import emulate
 from nginx_tune.measure.load.classes import ServedFile
 from nginx_tune.nginx.lab.building import find_missing
-from nginx_tune.nginx.lab.cgroups import why_no_controller
+from nginx_tune.nginx.lab.cgroups import why_no_disk_limits
 from nginx_tune.nginx.lab.check import is_below
 from nginx_tune.nginx.lab.disk_models import is_limited, settle_kinds
 from nginx_tune.nginx.lab.disks import lift_dirty_limit
@@ -88,7 +88,7 @@ class Session:
                 hint="run it with sudo, or without --lab",
             )
         lab, self.notes = settle_kinds(
-            lab, no_models=find_missing(), no_limits=why_no_controller("blkio")
+            lab, no_models=find_missing(), no_limits=why_no_disk_limits()
         )
         self.lab = lab
         opened = sandbox.ask(

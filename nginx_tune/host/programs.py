@@ -201,17 +201,15 @@ def start_text_program(argv: Sequence[Any], **options: Any) -> "subprocess.Popen
     return started  # type: ignore[no-any-return]  # the streams are as asked
 
 
-def run_program(
-    argv: Sequence[Any], *, stdin: bytes = b"", stdout: Any = subprocess.PIPE, **options: Any
-) -> "subprocess.CompletedProcess[bytes]":
+def run_program(argv: Sequence[Any], **options: Any) -> "subprocess.CompletedProcess[bytes]":
     """Run a program to its end; returns its output and status.
 
     Errors: as for ``start_program``.
     """
     options.setdefault("stderr", subprocess.PIPE)
-    process = start_program(argv, stdin=subprocess.PIPE, stdout=stdout, **options)
+    process = start_program(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
     try:
-        out, err = process.communicate(stdin)
+        out, err = process.communicate()
     except BaseException:
         process.kill()
         process.wait()

@@ -150,14 +150,13 @@ def start_bare(
     stderr_path: Path,
     address: tuple[str, int],
     workers: int,
-    cpus: Sequence[int] = (),
-    ahead: bool = False,
+    cpus: Sequence[int],
 ) -> BareInstance:
     """Start a server other than nginx and wait until it accepts and has all its workers.
 
     Errors: UndecidedError with its last message if it ends or does not come up.
     """
-    process = _spawn(list(argv), stderr_path, (), cpus, ahead=ahead, sandbox=None).process
+    process = _spawn(list(argv), stderr_path, (), cpus, ahead=True, sandbox=None).process
     instance = BareInstance(process, stderr_path)
     deadline = time.monotonic() + _START_SECONDS
     while len(instance.workers()) < workers or not _accepts(address):

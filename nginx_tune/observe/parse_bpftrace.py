@@ -53,7 +53,7 @@ BEGIN {{ {known} @began = (uint64)nsecs; printf("ready\\n"); }}
   $ns = (uint64)nsecs - $since;
   @left[(uint64)tid] = (uint64)0;
   @seen[(uint64)tid] = (uint64)1;
-{count_value("@values")}
+{count_value()}
   @turns[(uint64)tid] = count();
   @busy[(uint64)tid] = sum($ns);
   $us = $ns / (uint64)1000;
@@ -101,8 +101,8 @@ tracepoint:syscalls:sys_enter_getpgid /args->pid == END_MARK/ {{ exit(); }}
 """
 
 
-def count_value(name: str) -> str:
-    """Statements that count ``$ns`` in a map.
+def count_value() -> str:
+    """Statements that count ``$ns`` in the map ``@values``.
 
     The key is HdrHistogram's index of the counter: the position of the highest bit, and as many
     bits below it as the precision needs.
@@ -117,7 +117,7 @@ def count_value(name: str) -> str:
   $shift = (uint64)0;
 {halves}
   $shift = $shift + $rest;
-  {name}[($shift << (uint64){HALF_BITS}) + ($ns >> $shift)] = count();"""
+  @values[($shift << (uint64){HALF_BITS}) + ($ns >> $shift)] = count();"""
 
 
 _SQUARE_UNIT = 1000**2

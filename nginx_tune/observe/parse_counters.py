@@ -202,7 +202,6 @@ class TaskDelay(NamedTuple):
     """The block-I/O waits of a thread since its start."""
 
     version: int
-    block_io_count: int
     block_io_nanoseconds: int
     accounted: bool | None
     """False when the kernel does not account for this thread; None if that is unknown. The kernel
@@ -252,7 +251,7 @@ def _task_delay(stats: bytes) -> TaskDelay:
     accounted: bool | None = True if count else None
     if version >= _WPCOPY_VERSION and len(stats) >= _WPCOPY_OFFSET + 8:
         accounted = bool(count or struct.unpack_from("=Q", stats, _WPCOPY_OFFSET)[0])
-    return TaskDelay(version, count, nanoseconds, accounted)
+    return TaskDelay(version, nanoseconds, accounted)
 
 
 def parse_block_io_ticks(stat: str) -> int:

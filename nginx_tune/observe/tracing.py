@@ -277,7 +277,7 @@ uprobe:{binary}:ngx_thread_mutex_unlock
   @taken[{pool}] = @taken[{pool}] + (uint64)1;
   $ns = (uint64)nsecs - @at[{pool}, @taken[{pool}] & (uint64)0xffff];
   if (@at[{pool}, @taken[{pool}] & (uint64)0xffff]) {{
-{count_value("@values")}
+{count_value()}
   }}
   delete(@at[{pool}, @taken[{pool}] & (uint64)0xffff]);
 }}

@@ -10,7 +10,7 @@ from nginx_tune.conf.upstreams import (
     Pass,
     host_of,
     is_resolved_once,
-    lost_header,
+    lost_connection_header,
     passes,
     sent_header,
     stands_before,
@@ -68,7 +68,7 @@ def test_headers_of_an_outer_level_are_lost_as_a_set() -> None:
         " proxy_set_header Host $host; proxy_pass http://a; } }"
     )
     assert sent_header(found.scope, "proxy", "connection") is None
-    lost = lost_header(found.scope, "proxy", "connection")
+    lost = lost_connection_header(found.scope)
     assert lost is not None
     assert lost.args == ("Connection", "")
     (kept,) = _passes(
@@ -77,7 +77,7 @@ def test_headers_of_an_outer_level_are_lost_as_a_set() -> None:
     line = sent_header(kept.scope, "proxy", "connection")
     assert line is not None
     assert line.args[1] == ""
-    assert lost_header(kept.scope, "proxy", "connection") is None
+    assert lost_connection_header(kept.scope) is None
 
 
 def test_upstreams() -> None:

@@ -165,9 +165,9 @@ def with_delay(message: bytes, count: int, nanoseconds: int) -> bytes:
 
 def test_a_thread_that_is_counted() -> None:
     found = parse_task_delay(recorded("taskstats-v16-worker"))
-    assert found == (16, 0, 0, True)
+    assert found == (16, 0, True)
     waited = parse_task_delay(with_delay(recorded("taskstats-v16-worker"), 3, 250_000_000))
-    assert (waited.block_io_count, waited.block_io_nanoseconds) == (3, 250_000_000)
+    assert waited.block_io_nanoseconds == 250_000_000
 
 
 def test_a_thread_older_than_the_switch_is_not_counted() -> None:

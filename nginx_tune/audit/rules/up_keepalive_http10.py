@@ -15,7 +15,7 @@ from nginx_tune.conf.upstreams import (
     Pass,
     UpstreamBlock,
     identity_that_differs,
-    lost_header,
+    lost_connection_header,
     sent_header,
 )
 from nginx_tune.documents.decisions import Evidence
@@ -163,7 +163,7 @@ def _closed(context: Context, passed: Pass, header: Directive | None) -> tuple[s
         value = f" (the value of {header.args[1]})" if "$" in header.args[1] else ""
         maps = map(written, _maps_of(context, header))
         return f"they carry Connection: close{value}", [written(header), *maps]
-    lost = lost_header(passed.scope, "proxy", "connection")
+    lost = lost_connection_header(passed.scope)
     if lost is None:
         return "they carry Connection: close", [default("Connection header", "close")]
     return (

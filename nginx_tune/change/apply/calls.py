@@ -94,13 +94,13 @@ def unlink(directory: int, name: str) -> None:
     after_call("unlink")
 
 
-def create(directory: int | None, name: str, mode: int = 0o600) -> int:
-    """Create a file and open it for reading and writing.
+def create(directory: int | None, name: str) -> int:
+    """Create a file that only its owner can read, and open it for reading and writing.
 
     Errors: OSError; FileExistsError if the name is in use.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(name, flags, mode, dir_fd=directory)
+    descriptor = os.open(name, flags, 0o600, dir_fd=directory)
     after_call("open")
     return descriptor
 

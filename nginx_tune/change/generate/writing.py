@@ -352,21 +352,21 @@ def _check_listens(listens: Sequence[str], *, has_tls: bool) -> None:
             _check(option, _LISTEN_OPTION, "listen", "an option of nginx's listen")
             if option == "ssl" and not has_tls:
                 raise UsageError("listen: ssl needs a certificate and key in the site's tls")
-        _check_host(address, "listen")
+        _check_host(address)
         _check_port(address, "listen")
         if (name := socket_name(address)) in taken:
             raise UsageError(f"listen: {address[:60]!a} is given twice")
         taken.add(name)
 
 
-def _check_host(address: str, field: str) -> None:
+def _check_host(address: str) -> None:
     host = address.rpartition(":")[0].strip("[]") if ":" in address else address
     is_address = address.startswith("[") or (host and not host.strip("0123456789.") and "." in host)
     try:
         if is_address:
             ip_address(host)
     except ValueError:
-        raise UsageError(f"{field}: {address[:60]!a} is not an address") from None
+        raise UsageError(f"listen: {address[:60]!a} is not an address") from None
 
 
 def _check_port(address: str, field: str) -> None:

@@ -39,7 +39,6 @@ from nginx_tune.decide.model.connections import PORTS_FACT
 from nginx_tune.decide.upstreams import addresses_of
 from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Setting
 
-_REPEATING = "proxy_next_upstream"
 _OWN_WAY = frozenset({"proxy_http_version", "proxy_set_header"})
 _NO_SECOND_TRY = (
     "an unbuffered request cannot be sent again if the server has closed the idle connection"

@@ -177,7 +177,6 @@ _SERIES = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
 _SYSCTL = re.compile(r"net\.[a-z0-9_-]+(\.[a-z0-9_-]+)+", re.ASCII)
 """Sysctls of the lab's network namespace, never the machine's."""
 _SYSCTL_VALUE = re.compile(r"[0-9 ]{1,40}", re.ASCII)
-_QUERY = re.compile(r"[a-z0-9=&_-]{0,200}", re.ASCII)
 _MOST_WORKERS = 64
 _FEWEST_SECONDS = 0.1
 Ensure = Callable[[bool, str], None]

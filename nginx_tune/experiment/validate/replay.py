@@ -159,8 +159,6 @@ class Files(NamedTuple):
     sizes: dict[str, int]
     share: float
     """The share of objects that is kept."""
-    unusable: int
-    """Objects whose names cannot be files."""
 
 
 class Placing(NamedTuple):
@@ -210,8 +208,7 @@ def plan_files(requests: Iterable[ManifestRequest], placing: Placing, scale: flo
     share = scale or min(1.0, USUAL_BYTES / total if total else 1.0)
     share = min(share, _MOST_FILES / len(sizes) if sizes else 1.0)
     kept = {name: size for name, size in sizes.items() if is_kept(name, share)}
-    usable = _without_directories(kept)
-    return Files(usable, share, len(kept) - len(usable))
+    return Files(_without_directories(kept), share)
 
 
 def is_kept(name: str, share: float) -> bool:

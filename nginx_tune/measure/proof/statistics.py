@@ -204,7 +204,7 @@ _EXACT_PAIRS = 13
 _SAMPLED_TOSSES = 4_096
 
 
-def step_down(metrics: Sequence[Mapping[int, float]], *, seed: int = 1) -> list[float]:
+def step_down(metrics: Sequence[Mapping[int, float]]) -> list[float]:
     """Two-sided p-values of metrics, adjusted step-down for the family-wise error rate.
 
     A metric is its log ratio or difference by pair number; not every metric counts in every pair.
@@ -212,7 +212,7 @@ def step_down(metrics: Sequence[Mapping[int, float]], *, seed: int = 1) -> list[
     for a metric that is zero everywhere.
     """
     pairs = sorted({pair for values in metrics for pair in values})
-    by_toss = [_strengths(_scaled(values, pairs), seed) for values in metrics]
+    by_toss = [_strengths(_scaled(values, pairs)) for values in metrics]
     order = sorted(range(len(metrics)), key=lambda index: by_toss[index][0], reverse=True)
     adjusted = [1.0] * len(metrics)
     strongest = [0.0] * (len(by_toss[0]) if by_toss else 0)
@@ -235,7 +235,7 @@ def _scaled(values: Mapping[int, float], pairs: Sequence[int]) -> list[float]:
     return [values.get(pair, 0.0) / length if length else 0.0 for pair in pairs]
 
 
-def _strengths(values: Sequence[float], seed: int) -> list[float]:
+def _strengths(values: Sequence[float]) -> list[float]:
     """The absolute sum for each swap, the observed one first."""
     if not values:
         return [0.0]
@@ -245,7 +245,7 @@ def _strengths(values: Sequence[float], seed: int) -> list[float]:
             sums = [*(total + value for total in sums), *(total - value for total in sums)]
         return [abs(total) for total in sums]
     width = (len(values) + 7) // 8
-    stream = hashlib.shake_128(f"tosses {seed}".encode()).digest(width * _SAMPLED_TOSSES)
+    stream = hashlib.shake_128(b"tosses 1").digest(width * _SAMPLED_TOSSES)
     starts = range(0, len(stream), width)
     tosses = [0, *(int.from_bytes(stream[at : at + width], "big") for at in starts)]
     return [

@@ -61,11 +61,11 @@ def find_controller(name: str, root: Path, own_groups: str) -> Controller | None
     return None
 
 
-def why_no_controller(name: str) -> str:
-    """The reason why a controller is not available; empty if it is."""
+def why_no_disk_limits() -> str:
+    """The reason why reads of disks cannot be limited; empty if they can."""
     own_groups = Path("/proc/self/cgroup").read_text()
-    if find_controller(name, CGROUP_ROOT, own_groups) is None:
-        return f"the {name} cgroup controller is not on this host"
+    if find_controller("blkio", CGROUP_ROOT, own_groups) is None:
+        return "the blkio cgroup controller is not on this host"
     return ""
 
 

@@ -239,8 +239,8 @@ def limit_dirty(device: str, most_bytes: int, *, root: Path = BDI) -> None:
         ) from None
 
 
-def lift_dirty_limit(device: str, *, root: Path = BDI) -> None:
+def lift_dirty_limit(device: str) -> None:
     """Remove the limit of a device, if the device still exists."""
     with contextlib.suppress(OSError):
-        (root / device / "strict_limit").write_text("0")
-        (root / device / "max_ratio").write_text("100")
+        (BDI / device / "strict_limit").write_text("0")
+        (BDI / device / "max_ratio").write_text("100")

@@ -41,7 +41,6 @@ class OperationIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The identity of the process that answers."""
 
     mark: str
-    uid: int
 
 
 HELLO = Operation("hello", Hello, OperationIdentity)

@@ -30,9 +30,9 @@ from nginx_tune.report.observation import observation_screen
 from nginx_tune.report.page.plot.curves import (
     CurvePlot,
     disk_plots,
-    histogram_plot,
     quantile_plots,
     sizing_plots,
+    turns_plot,
 )
 from nginx_tune.report.page.plot.ratios import (
     RatioPlot,
@@ -321,7 +321,7 @@ def _observation(found: Observation) -> Section:
     """The causes, then the turns of the loops and the work of the workers."""
     turns = found.server.loop_turn_seconds
     histogram = turns.histogram if turns is not None else ""
-    drawn = (histogram_plot("Loop turns", "loops", histogram), loop_plot(found.server.series))
+    drawn = (turns_plot(histogram), loop_plot(found.server.series))
     plots: list[Plot] = [plot for plot in drawn if plot is not None]
     title = f"nginx under its own traffic for {number_text(found.duration_seconds)} s"
     return Section("observation", title, observation_screen(found), plots=plots)

@@ -173,13 +173,15 @@ def quantile_plots(measurements: Sequence[Measurement]) -> list[CurvePlot]:
     return [plot for plot in plots if plot is not None]
 
 
-def histogram_plot(title: str, name: str, histogram: str) -> CurvePlot | None:
-    """The plot of one histogram; None if it is empty or cannot be read."""
+def turns_plot(histogram: str) -> CurvePlot | None:
+    """The plot of loop turns from their histogram; None if it is empty or cannot be read."""
     try:
         decoded = decode_histogram(histogram) if histogram else None
     except UsageError:
         return None
-    return _quantile_plot(title, {name: decoded}, "counted") if decoded and decoded.total else None
+    if not decoded or not decoded.total:
+        return None
+    return _quantile_plot("Loop turns", {"loops": decoded}, "counted")
 
 
 def _of_class(name: str, measurements: Sequence[Measurement]) -> CurvePlot | None:
