@@ -8,7 +8,7 @@ from nginx_tune.audit.engine import audit
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import linux
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.documents.facts import Cpu, Facts, Memory, Nginx
+from nginx_tune.documents.facts import Cpu, Facts, Limits, Memory, Nginx
 from nginx_tune.documents.facts_machine import Listener
 
 
@@ -48,6 +48,11 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     ),
     "a limit that nobody has read": (
         "lim-nofile-not-raisable", conf(main="worker_rlimit_nofile 5000;"), None,
+        "limits.nofile_hard",
+    ),
+    "the limit of the shell that reads": (
+        "lim-nofile-not-raisable", conf(main="worker_rlimit_nofile 5000;"),
+        Facts(limits=Limits(nofile_of="reader", nofile_hard=4096, can_raise=False)),
         "limits.nofile_hard",
     ),
     "a server of files with the default": ("lim-conn-default", conf(), None, 0),

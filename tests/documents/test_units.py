@@ -18,6 +18,7 @@ ELSEWHERE = {
     "documents/units.py": "the one place",
     "measure/proof/statistics.py": "how much more, with its sign",
     "audit/rules/io_split_no_default.py": "words of a configuration",
+    "conf/table_lines.py": "words of a configuration",
     "decide/cache_layout.py": "words of a configuration",
 }
 
