@@ -175,9 +175,10 @@ def lacks_a_version(name: str) -> bool:
 
 
 def newest_version() -> Version:
-    """The newest release in the tables."""
-    read = (_version(version) for span in _history().values() for version in span)
-    return max(*map(_version, seen_versions()), *read)
+    """The newest release whose source the tables were read from."""
+    match = re.search(r"and ([0-9.]+[0-9])", read_table("directive-history.tsv").splitlines()[0])
+    assert match is not None
+    return max(*map(_version, seen_versions()), _version(match[1]))
 
 
 _WRITTEN_VERSION = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,4}){1,2}")

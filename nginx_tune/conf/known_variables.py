@@ -109,6 +109,18 @@ _LAST_IS_MADE = frozenset({"map", "geo", "split_clients", "keyval", "num_map"})
 _FIRST_IS_MADE = frozenset({"set", "perl_set", "js_set", "js_var", "js_fetch", "auth_request_set"})
 
 
+_OF_HTTP_ALONE = re.compile(
+    r"(?:sent_)?http_\w+|cookie_\w+|arg_\w+|request\w*|body_bytes_sent|content_(?:length|type)|uri"
+    r"|args|is_args|query_string|document_(?:root|uri)|host|https|scheme|remote_user"
+    r"|upstream_(?:cache_status|response_time|response_length|status|header_time)"
+)
+
+
+def is_of_http_alone(name: str) -> bool:
+    """True for a variable of http that stream does not have; tried on nginx 1.22."""
+    return _OF_HTTP_ALONE.fullmatch(name) is not None
+
+
 def is_fixed_variable(name: str) -> bool:
     """True if every nginx has the variable and refuses a line that sets it."""
     return is_listed_variable(name) and name not in _CHANGEABLE and not name.startswith("ssl_")

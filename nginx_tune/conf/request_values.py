@@ -269,6 +269,16 @@ def _own_address(args: Sequence[str]) -> str:
     return "" if right or is_open(text) else "off or an IP address of this host, and no name"
 
 
+def _one_of(*words: str) -> Judge:
+    """A judge of arguments of which each is one of ``words``."""
+
+    def judged(args: Sequence[str]) -> str:
+        right = all(arg.lower() in words or is_open(arg) for arg in args)
+        return "" if right else f"of {', '.join(words)}"
+
+    return judged
+
+
 def _replaced(args: Sequence[str]) -> str:
     wrong = len(args) == 1 and args[0] != "off" and not is_open(args[0])
     return "off, or what to replace and with what" if wrong else ""
@@ -329,6 +339,10 @@ REQUEST_FORMS: dict[str, Judge] = {
     "uwsgi_pass": _passed_to("uwsgi", "suwsgi"),
     "memcached_pass": _passed_to(),
     "fastcgi_split_path_info": _split_path,
+    "protocol": _one_of("imap", "pop3", "smtp"),
+    "smtp_auth": _one_of("plain", "login", "cram-md5", "external", "none"),
+    "imap_auth": _one_of("plain", "login", "cram-md5", "external"),
+    "pop3_auth": _one_of("plain", "apop", "cram-md5", "external"),
     "proxy_cookie_path": _replaced,
     "proxy_cookie_domain": _replaced,
     **{

@@ -399,6 +399,9 @@ REFUSED_STREAM = [
     STREAM_SERVER % "listen 5000; access_log DIR/a combined; return a;",
     STREAM_SERVER % "listen 5000; access_log DIR/a; return a;",
     STREAM_SERVER % "listen 5000; limit_conn a 1; return a;",
+    STREAM_SERVER % "listen 5000; return $request;",
+    STREAM % "log_format a '$remote_addr $http_host';",
+    STREAM % "upstream b { hash $request_uri; server 127.0.0.1:1; }",
     STREAM % "upstream b { server 127.0.0.1; }",
     STREAM % "upstream b { }",
     STREAM % "upstream b { server 127.0.0.1:1; } upstream B { server 127.0.0.1:1; }",
@@ -410,7 +413,13 @@ REFUSED_STREAM = [
     MAIL % "auth_http 127.0.0.1:1/a; server { listen 2143 ssl; protocol imap; }",
     MAIL % "auth_http a:1/a; server { listen 2025; protocol smtp; } server { listen 2025; }",
 ]
+REFUSED_MAIL_VALUES = [
+    MAIL % "auth_http 127.0.0.1:1/a; server { listen 2143; protocol ftp; }",
+    MAIL % "auth_http 127.0.0.1:1/a; server { listen 2025; protocol smtp; smtp_auth ntlm; }",
+]
 RIGHT_STREAM = [
+    STREAM % "map $remote_addr $host { a b; } server { listen 5000; return $host$status; }",
+    MAIL % "auth_http 127.0.0.1:1/a; server { listen 25; protocol smtp; smtp_auth none LOGIN; }",
     STREAM % "log_format b $status; access_log DIR/a b; upstream B { server [::1]:1; zone b 64k; }"
     " server { listen 5000 udp; proxy_pass b; } server { listen 5000; proxy_pass unix:/a; }",
     STREAM % "limit_conn_zone $remote_addr zone=a:1m; limit_conn a 1; map $remote_addr $b { a b; }"

@@ -10,6 +10,7 @@ from refused_lines import (
     CASES,
     COMMERCIAL,
     HTTP,
+    REFUSED_MAIL_VALUES,
     REFUSED_STREAM,
     RIGHT,
     RIGHT_STREAM,
@@ -57,6 +58,8 @@ def test_cf_buffers_refused_is_refused(nginx: Nginx, tmp_path: Path) -> None:
 @every_version
 def test_cf_lines_refused_is_refused(nginx: Nginx, tmp_path: Path) -> None:
     _refused("cf-lines-refused", nginx, tmp_path)
+    known, unknown, accepted = _judged(nginx, tmp_path, "events { use kqueue; }")
+    assert (known, unknown, accepted) == ({"cf-lines-refused"}, set(), False)
     for words, since in {"keepalive 0": (1, 29, 7), "keepalive 00": (1, 29, 7)}.items():
         conf = HTTP % f"upstream u {{ server 127.0.0.1; {words}; }}"
         known, unknown, accepted = _judged(nginx, tmp_path, conf)
@@ -157,6 +160,9 @@ def test_cf_stream_refused_is_refused(nginx: Nginx, tmp_path: Path) -> None:
     for conf in REFUSED_STREAM:
         known, _, accepted = _judged(nginx, tmp_path, loaded + conf)
         assert (known, accepted) == ({"cf-stream-refused"}, False), conf
+    for conf in REFUSED_MAIL_VALUES:
+        known, _, accepted = _judged(nginx, tmp_path, loaded + conf)
+        assert (known, accepted) == ({"cf-value-invalid"}, False), conf
     for conf in RIGHT_STREAM:
         assert _judged(nginx, tmp_path, loaded + conf) == (set(), set(), True), conf
 

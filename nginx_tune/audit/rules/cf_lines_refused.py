@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.directives import HTTP_CONTEXTS, http_lines, judges_names
 from nginx_tune.audit.hit import Hit, MissingFacts, counted, default, hit_at, written
+from nginx_tune.audit.processes import events_directive
 from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.known_variables import is_fixed_variable, made_variables, makes_variable
@@ -18,6 +19,7 @@ _KEEPALIVE_OFF = (1, 29, 7)
 """The first release in which ``keepalive 0`` turns kept connections off."""
 _CONNECTIONS = 512
 """nginx's default of ``worker_connections``."""
+_NOT_OF_LINUX = frozenset({"kqueue", "eventport", "/dev/poll", "iocp", "win32"})
 _NO_BUFFER: tuple[str, ...] = ()
 
 
@@ -186,6 +188,13 @@ def _rejects(scope: Scope) -> bool:
     return scope.value("ssl_reject_handshake") == "on"
 
 
+def _event_method(context: Context) -> Iterator[Hit]:
+    """An event method of another system. Source: ngx_event_use."""
+    use = events_directive(context, "use")
+    if use is not None and use.value in _NOT_OF_LINUX and context.is_linux:
+        yield Hit(use, f'Linux does not have "{use.value}"', [written(use)])
+
+
 def _connections(context: Context) -> Iterator[Hit]:
     """Fewer connections than listening sockets. Source: ngx_event_init_conf."""
     named = [found.socket for found in context.listeners if not is_open(found.address)]
@@ -234,6 +243,7 @@ _KINDS = (
     _stored_and_cached,
     _log_buffers,
     _modules,
+    _event_method,
     _connections,
     _no_connections,
 )

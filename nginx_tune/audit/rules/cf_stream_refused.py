@@ -6,6 +6,12 @@ from nginx_tune.audit.hit import Hit, MissingFacts, default, hit_at, written
 from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.known_directives import rows_of
+from nginx_tune.conf.known_variables import (
+    EVALUATED,
+    is_of_http_alone,
+    made_variables,
+    used_variables,
+)
 from nginx_tune.conf.request_values import is_address
 from nginx_tune.conf.upstreams import host_of, is_unix
 from nginx_tune.conf.values import is_open, parameter
@@ -51,6 +57,17 @@ def _stream(block: Block, context: Context) -> Iterator[Hit | MissingFacts]:
         for line in lines.all("proxy_pass"):
             yield from _address(line, upstreams)
     yield from _logs(block)
+    yield from _variables(block)
+
+
+def _variables(block: Block) -> Iterator[Hit]:
+    """Variables that http alone has. Source: ngx_stream_get_variable_index."""
+    made = {name for line in block.walk() for name in made_variables(line)}
+    for line in block.walk():
+        if line.name in EVALUATED:
+            name = next(filter(is_of_http_alone, used_variables(line)), None)
+            if name is not None and name not in made:
+                yield hit_at(line, f'"${name}" is a variable of http, which stream does not have')
 
 
 def _lacking(place: Directive, name: str) -> Hit:
@@ -158,8 +175,8 @@ RULE = Rule(
     severity="error",
     title="a server of stream or mail that nginx rejects",
     why='nginx does not start: emerg "no handler for server", "no port in upstream", "no servers '
-    'are inside upstream", "duplicate address and port pair", "log format is not specified", "no '
-    'ssl_certificate is defined" or "no auth_http is defined".',
+    'are inside upstream", "duplicate address and port pair", "log format is not specified", '
+    '"unknown variable", "no ssl_certificate is defined" or "no auth_http is defined".',
     fix="Give each server of stream an address with a port and a proxy_pass, and each of mail an "
     "auth_http. Formats and zones of http do not count in stream.",
     sources=(
