@@ -176,9 +176,8 @@ def lacks_a_version(name: str) -> bool:
 
 def newest_version() -> Version:
     """The newest release whose source the tables were read from."""
-    match = re.search(r"and ([0-9.]+[0-9])", read_table("directive-history.tsv").splitlines()[0])
-    assert match is not None
-    return max(*map(_version, seen_versions()), _version(match[1]))
+    _, _, words = read_table("directive-history.tsv").partition(" and ")
+    return max(*map(_version, seen_versions()), _version(words.partition(",")[0]))
 
 
 _WRITTEN_VERSION = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,4}){1,2}")
