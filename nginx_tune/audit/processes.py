@@ -14,7 +14,12 @@ from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.logs import main_error_logs
 from nginx_tune.conf.upstreams import host_of, is_loopback
 from nginx_tune.conf.values import parse_count
-from nginx_tune.conf.workers import kept_open, open_files_share, single_process
+from nginx_tune.conf.workers import (
+    kept_open,
+    open_file_caches,
+    open_files_share,
+    single_process,
+)
 from nginx_tune.decide.model.connections import (
     DEFAULT_CONNECTIONS,
     PORTS_FACT,
@@ -114,9 +119,13 @@ def and_at_start(context: Context) -> str:
     return f" and {descriptors} logs and listeners" if descriptors > RESERVE else ""
 
 
-def raise_descriptors(context: Context, needed: int) -> str:
-    """The fix: how to let a worker open ``needed`` descriptors, given the host's limits."""
+def raise_descriptors(context: Context, connections: int) -> str:
+    """The fix: how to let a worker open enough descriptors, given the host's limits.
+
+    They include those of open_file_cache, so that all rules name one value.
+    """
     limits = context.facts.limits
+    needed = descriptors_needed(context, connections, sum(open_file_caches(context.tree).values()))
     limit = limit_for(needed)
     line = f"set worker_rlimit_nofile {limit}; in the main context."
     if limits.nr_open is not None and limit > limits.nr_open:

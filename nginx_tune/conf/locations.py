@@ -202,6 +202,11 @@ def is_for_programs(scope: Scope) -> bool:
     return _each(scope, _is_for_programs)
 
 
+def is_for_websockets(scope: Scope) -> bool:
+    """True if a location's path ends in a word for WebSockets or streams of events."""
+    return _each(scope, lambda words: words[-1] in _WEBSOCKETS)
+
+
 def is_for_own_files(scope: Scope) -> bool:
     """True if only a site's own scripts, styles, images and fonts are served here."""
     location = _location(scope)
@@ -265,6 +270,10 @@ _PROGRAMS = frozenset({
     "xmlrpc", "xmlrpc.php", ".well-known", "_matrix", "_synapse", "remote.php", "webdav",
     "caldav", "carddav", "livereload",
 })  # fmt: skip
+_WEBSOCKETS = frozenset({
+    "ws", "wss", "websocket", "websockets", "sockjs-node", "cable", "xmpp-websocket", "streaming",
+})  # fmt: skip
+"""The clients of ``socket.io``, ``sockjs`` and ``signalr`` may poll instead."""
 _SHOWN = frozenset({
     "doc", "docs", "documentation", "swagger", "swagger-ui", "redoc", "explorer", "playground",
     "graphiql", "admin", "api-docs", "ui",

@@ -262,11 +262,20 @@ def caching(passed: list[Pass], found: list[Cache], variables: Variables) -> lis
         place = one.effective("cache")
         if one.module not in MODULES or place is None or place.value in {"", "off"}:
             continue
+        if _stores_nothing(one):
+            continue
         names = variables.possible(place.value, one.scope).known
         result.append(
             Caching(one, place, tuple(by_zone[name] for name in sorted(names) if name in by_zone))
         )
     return result
+
+
+def _stores_nothing(passed: Pass) -> bool:
+    """True if ``*_no_cache`` holds for every request: a text other than ``0``, no variable."""
+    line = passed.effective("no_cache")
+    words = () if line is None else line.args
+    return any(word not in {"", "0"} and "$" not in word for word in words)
 
 
 def _read(module: str, line: Directive) -> Cache:

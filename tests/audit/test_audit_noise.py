@@ -1,6 +1,7 @@
 """What was said falsely or for no use: each case was found in real configurations."""
 
 from cases import outcome
+from conf_files import Files
 from msgspec.structs import replace
 from rows import each_row
 
@@ -8,7 +9,7 @@ from nginx_tune.audit.engine import audit
 from nginx_tune.audit.hit import WHOLE_TREE
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import linux, select_rules
-from nginx_tune.conf.tree import parse_text
+from nginx_tune.conf.tree import parse_text, read_tree
 from nginx_tune.documents.facts import Dataset, Facts, Sizes
 
 POOL = (
@@ -318,6 +319,29 @@ def test_what_holds_for_nearly_everybody_is_said_in_the_strict_profile(rule: str
     assert rule not in {one.id for one in select_rules(ALL)}
     assert rule in {one.id for one in select_rules(ALL, profile="strict")}
     assert rule in {one.id for one in select_rules(ALL, select=[rule])}
+
+
+def test_rules_on_descriptors_name_one_value() -> None:
+    conf = "events {} http { open_file_cache max=100000; server { root /srv; } }"
+    rules = {"lim-nofile-lt-2x", "io-open-cache-fd-budget"}
+    found = audit(
+        parse_text(conf.replace("{}", "{ worker_connections 1024; }", 1)),
+        linux(nofile=(1024, 1 << 20)),
+        [one for one in ALL if one.id in rules],
+    ).findings
+    values = {one.rule: one.fix.partition(";")[0] for one in found}
+    assert set(values) == rules
+    assert set(values.values()) == {"Set worker_rlimit_nofile 102400"}
+
+
+def test_a_file_that_is_included_twice_is_one_cause() -> None:
+    server = "server { listen %s; server_name a.example; }"
+    text = f"{server % 80} {server % 81}"
+    main = "events {} http { include /a; include /b; include /c; }"
+    files = {"/main": main, "/a": text, "/b": text, "/c": server % 80}
+    tree = read_tree("/main", Files({name: text.encode() for name, text in files.items()}))
+    found = audit(tree, None, [one for one in ALL if one.id == "cf-server-name-twice"]).findings
+    assert [(one.file, "same text" in one.fix) for one in found] == [("/b", True), ("/c", False)]
 
 
 @each_row("connections", [2048, 400_000])

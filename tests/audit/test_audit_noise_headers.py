@@ -93,6 +93,16 @@ CASES: dict[str, tuple[str, int]] = {
                   "/e { default_type text/html; add_header X-A 1; return 200 [$uri]; }"),
         1,
     ),
+    "the type of JSON with a time": (
+        HEADER % ("X-Content-Type-Options nosniff",
+                  "/e { add_header Content-Type application/json; return 200 [$time_iso8601]; }"),
+        0,
+    ),
+    "the type of JSON with a client's text": (
+        HEADER % ("X-Content-Type-Options nosniff",
+                  "/e { add_header Content-Type application/json; return 200 [$arg_time]; }"),
+        1,
+    ),
     "the type of one script": (
         HEADER % ("X-Content-Type-Options nosniff", "= /a.js { add_header X-A 1; }"), 0,
     ),

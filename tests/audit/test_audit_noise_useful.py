@@ -20,7 +20,7 @@ LOST = (
     "events {} http { server { add_header X-Content-Type-Options nosniff; "
     "add_header X-Frame-Options DENY; %s } }"
 )
-QUIC = "events {} http { server { listen 443 quic; listen [::]:443 quic; %s } }"
+QUIC = "events {} http { server { listen 443 ssl; listen 443 quic; listen [::]:443 quic; %s } }"
 UPGRADE = (
     "events {} http { server { location %s { proxy_pass http://10.0.0.1; "
     "proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade; %s } } }"
@@ -39,6 +39,30 @@ OTHER_ORIGINS = 'add_header Access-Control-Allow-Headers "Content-Type,Authoriza
 CLIENT = (
     "events {} http { proxy_set_header X-Real-IP $remote_addr; %s server { location / { "
     "proxy_pass http://10.0.0.1; proxy_set_header X-Forwarded-For $remote_addr; } } }"
+)
+OTHER_SERVER = (
+    "events {} http { server { listen 443 quic; server_name a.org; } "
+    "server { listen 443 ssl; server_name A.org b.org; %s } }"
+)
+STREAMS = (
+    'events {} http { map $http_upgrade $c { default upgrade; "" close; } '
+    "upstream s { server 10.0.0.1:4000; } server { location %s { proxy_pass http://s; "
+    "proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $c; } } }"
+)
+GZIP_STATIC = ("--with-http_gzip_static_module",)
+ON_GZIP = linux(flags=GZIP_STATIC)
+FILES = "events {} http { gzip on; gzip_types text/css; server { %s } }"
+KEY = (
+    "events {} http { proxy_cache_path /c keys_zone=c:1m; server { location / { "
+    "proxy_pass http://10.0.0.1; proxy_cache c; proxy_cache_key $uri; %s } } }"
+)
+HOST_LOST = (
+    "events {} http { server { proxy_set_header Host $host; location ~ ^/(.*) { proxy_pass %s; "
+    "proxy_set_header X-Real-IP $remote_addr; } } }"
+)
+GROUP = (
+    "events {} http { upstream u { %s } server { location / { proxy_pass http://u; } } "
+    "server { location / { proxy_pass http://%s; } } }"
 )
 ONE_WORKER = "events {} http { server { listen 80; location %s { root /srv/www; } } }"
 UNTIL = (
@@ -104,6 +128,76 @@ CASES: dict[str, tuple[str, str, Facts | None, int]] = {
     ),
     "HTTP/3 of a server that refuses some, told once for both addresses": (
         "ls-quic-not-announced", QUIC % "location /a { return 403; }", None, 1,
+    ),
+    "HTTP/3 of a server that no response over TCP can announce": (
+        "ls-quic-not-announced", QUIC.replace("listen 443 ssl; ", "") % "root /srv;", None, 0,
+    ),
+    "HTTP/3 of a server whose name answers over TCP elsewhere": (
+        "ls-quic-not-announced", OTHER_SERVER % "", None, 1,
+    ),
+    "HTTP/3 that the other server of the name announces": (
+        "ls-quic-not-announced", OTHER_SERVER % "add_header Alt-Svc h3;", None, 0,
+    ),
+    "an upgrade beside a cache that upgrades bypass": (
+        "cn-shutdown-timeout",
+        UPGRADE % ("/app", FOR_ALL + "proxy_cache_bypass $http_upgrade;"), None, 0,
+    ),
+    "such lines in a location for WebSockets": (
+        "cn-shutdown-timeout",
+        UPGRADE % ("/app/ws/", FOR_ALL + "proxy_cache_bypass $http_upgrade;"), None, 1,
+    ),
+    "an upstream for streams alone": (
+        "up-keepalive-missing", STREAMS % "/api/v1/streaming", linux(), 0,
+    ),
+    "an upstream for pages and WebSockets": ("up-keepalive-missing", STREAMS % "/", linux(), 1),
+    "files that a filter changes": (
+        "gz-dynamic-static-files", FILES % "location / { root /srv; ssi on; }", ON_GZIP, 0,
+    ),
+    "files that no filter changes": (
+        "gz-dynamic-static-files", FILES % "location / { root /srv; ssi off; }", ON_GZIP, 1,
+    ),
+    "a cache where nothing is stored": (
+        "ca-key-without-args", KEY % "proxy_no_cache $arg_a 1;", None, 0,
+    ),
+    "a cache where some is stored": (
+        "ca-key-without-args", KEY % 'proxy_no_cache $arg_a 0 "";', None, 1,
+    ),
+    "Host for a public host": (
+        "px-set-header-lost", HOST_LOST % "$1://$2.$3.amazonaws.com/$4", None, 0,
+    ),
+    "Host for a name of a private network": (
+        "px-set-header-lost", HOST_LOST % "http://app.internal", None, 1,
+    ),
+    "a debug log that http replaces": (
+        "log-debug-prod", "error_log /l debug; events {} http { error_log /m warn; }", None, 0,
+    ),
+    "a debug log that http replaces, in a build that writes it": (
+        "log-debug-prod", "error_log /l debug; events {} http { error_log /m warn; }",
+        linux(flags=("--with-debug",)), 1,
+    ),
+    "a log named off that each server replaces": (
+        "log-debug-prod", "events {} http { error_log off; server { error_log /a; } }", None, 0,
+    ),
+    "a log named off that one server replaces": (
+        "log-debug-prod", "events {} http { error_log off; server { error_log /a; } server { } }",
+        None, 1,
+    ),
+    "a debug log that stream uses": (
+        "log-debug-prod", "error_log /l debug; events {} http { error_log /m; } stream { }",
+        None, 1,
+    ),
+    "a group of names": (
+        "up-static-dns", GROUP % ("server a:80; server b:80; server c:80;", "u"), None, 1,
+    ),
+    "two groups with a name in common": (
+        "up-static-dns",
+        GROUP % ("server a:80; server b:80; } upstream v { server b:80; server a:80;", "v"), None,
+        1,
+    ),
+    "two groups with a name of their own": (
+        "up-static-dns",
+        GROUP % ("server a:80; server b:80; } upstream v { server b:80; server c:80;", "v"), None,
+        2,
     ),
     "an upgrade where the client asks for one": (
         "cn-shutdown-timeout", UPGRADE % ("/", "proxy_set_header Connection $to; "), None, 1,
@@ -217,6 +311,10 @@ TEXTS: dict[str, tuple[str, str, str | None, str, str]] = {
         "log-debug-prod", "error_log none; events {} http { }", None,
         'a file named "none"', "level debug",
     ),
+    "a log named off beside another": (
+        "log-debug-prod", "events {} http { error_log off; server { error_log /a; } server { } }",
+        None, "except in blocks with a log of their own", "no other log",
+    ),
     "a log of many lines": (
         "log-debug-prod", "error_log /l debug; events {} http { }", None,
         "level debug", "no switch",
@@ -227,6 +325,28 @@ TEXTS: dict[str, tuple[str, str, str | None, str, str]] = {
         "upstream u { server 10.0.0.1; keepalive 8; } server { location / { proxy_pass http://u; "
         "proxy_http_version 1.1; proxy_set_header Connection $c; } } }"), None,
         "(the value of $c)", "passed on as HTTP/1.0",
+    ),
+    "buffers beside a larger first one": (
+        "px-buffers-memory",
+        ("events { worker_connections 99999; } http { server { location / { "
+        "fastcgi_pass 10.0.0.1:9000; fastcgi_buffer_size 256K; fastcgi_buffers 8192 4k; } } }"),
+        "1.22.1",
+        "fastcgi_buffers 129 4k: the least beside fastcgi_buffer_size 256K", "proxy_",
+    ),
+    "files beside pages that a filter changes": (
+        "gz-dynamic-static-files",
+        FILES % r"location / { root /srv/a; ssi on; } location ~ \.css$ { root /srv/b; }",
+        "1.22.1", "not where ssi on is in effect", '"/srv/a"',
+    ),
+    "a name with a path that is cut": (
+        "up-static-dns",
+        "events {} http { server { location /auth/ { proxy_pass http://auth:3000/; } } }", "1.26.3",
+        ("set $backend auth:3000; rewrite ^/auth/(.*)$ /$1 break; proxy_pass http://$backend;"),
+        "unchanged",
+    ),
+    "a group of names that a variable cannot hold": (
+        "up-static-dns", GROUP % ("server a:80; server b:80;", "u"), "1.26.3",
+        '"a" and "b" are resolved', "set $backend",
     ),
     "one wrong word of several": (
         "cf-value-invalid", "events {} http { gzip_proxied expired must-revalidate; }", None,
@@ -245,7 +365,7 @@ TEXTS: dict[str, tuple[str, str, str | None, str, str]] = {
 def test_a_finding_speaks_of_its_own_case(name: str) -> None:
     rule, conf, version, present, absent = TEXTS[name]
     (chosen,) = (one for one in ALL if one.id == rule)
-    facts = linux(version=version) if version else None
+    facts = linux(version=version, flags=GZIP_STATIC) if version else None
     (found,) = audit(parse_text(conf), facts, [chosen]).findings
     text = f"{found.message}\n{found.why}\n{found.fix}"
     assert present in text

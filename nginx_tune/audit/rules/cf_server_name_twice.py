@@ -10,6 +10,7 @@ from nginx_tune.conf.listeners import names_default
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Names that an earlier server on the same address already has."""
     reported: set[tuple[Directive, str]] = set()
+    copies: set[tuple[str, str]] = set()
     for listener in context.listeners if not context.tree.is_template else ():
         if sum(map(names_default, listener.lines)) > 1:
             continue  # nginx refuses two default servers
@@ -19,13 +20,28 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 owner, line = owners.setdefault(name, (server, place))
                 if owner is not server and (server, name) not in reported:
                     reported.add((server, name))
+                    files = (owner.file, server.file)
+                    if is_copy := owner.file != server.file and _is_same_text(owner, server):
+                        if files in copies:
+                            continue
+                        copies.add(files)
                     shown = f'"{name}"' if name else "requests without a matching name"
                     yield Hit(
                         place,
                         f"{shown} on {listener.address} always goes to an earlier server, never to "
                         "this one",
                         [written(line)],
+                        fix=_FIX_COPY.format(*files) if is_copy else "",
                     )
+
+
+_FIX_COPY = (
+    "{1} has the same text as {0}: it is a copy of that file or a second link to it. Remove one."
+)
+
+
+def _is_same_text(first: Directive, second: Directive) -> bool:
+    return first.source.text == second.source.text
 
 
 def _names(server: Directive) -> Iterator[tuple[str, Directive]]:

@@ -65,7 +65,7 @@ def _headers_that_matter(scope: Scope, is_strict: bool) -> frozenset[str]:
         return _WATCHED_HEADERS
     types = _media_types(scope)
     is_for_programs = bool(types) and all(_is_program_type(one) for one in types)
-    if "$" in text:
+    if _OF_CLIENTS.search(text):
         return _FILE_HEADERS if is_for_programs else _WATCHED_HEADERS
     if line.value != "200":
         return _CROSS_ORIGIN_HEADERS
@@ -126,6 +126,11 @@ def _is_program_type(media_type: str) -> bool:
     return name in _PROGRAM_TYPES or name.endswith("+json")
 
 
+_OF_CLIENTS = re.compile(
+    r"\$(?!\{?(?:time_\w+|msec|hostname|nginx_version|pid|connection|status|request_id|server_\w+|"
+    r"remote_(?:addr|port)|binary_remote_addr|proxy_protocol_\w+|ssl_(?:protocol|cipher))\b)"
+)
+"""A variable that may hold a client's own text. nginx itself makes the others."""
 _PROGRAM_TYPES = frozenset({"application/json", "text/plain", "text/event-stream", "text/css"})
 
 

@@ -5,7 +5,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts, default, written
 from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Block
-from nginx_tune.conf.locations import is_front
+from nginx_tune.conf.locations import is_for_websockets, is_front
 from nginx_tune.conf.upstreams import Pass, sent_header
 from nginx_tune.conf.values import parse_seconds
 
@@ -36,16 +36,23 @@ def _can_upgrade(passed: Pass) -> bool:
 def _is_for_websockets(passed: Pass) -> bool:
     """True if more than boilerplate suggests a WebSocket.
 
-    A literal ``Connection upgrade`` in ``/``, or around several locations, also applies to ordinary
-    pages.
+    A literal ``Connection upgrade`` in ``/``, around several locations, or beside a cache that
+    every upgrade bypasses (lines copied together), also applies to ordinary pages.
     """
     line = sent_header(passed.scope, passed.module, "connection")
     is_copied = line is None or line.args[1].lower() == "upgrade"
     own = passed.scope.own.block or Block([])
     is_for_all = is_copied and (
-        is_front(passed.scope) or line not in own.all(f"{passed.module}_set_header")
+        is_front(passed.scope)
+        or line not in own.all(f"{passed.module}_set_header")
+        or passed.value("cache_bypass") == "$http_upgrade"
     )
-    return not is_for_all or _stays_open(passed) or _has_websocket_name(passed)
+    return (
+        not is_for_all
+        or _stays_open(passed)
+        or _has_websocket_name(passed)
+        or is_for_websockets(passed.scope)
+    )
 
 
 def _stays_open(passed: Pass) -> bool:
@@ -88,8 +95,9 @@ RULE = Rule(
     whole_tree=True,
     about="No command measures how often nginx is reloaded. Long downloads have the same effect "
     "but cannot be seen in the configuration. A literal Connection upgrade in location /, or "
-    "around several locations, is often copied for all requests: there, except in the profile "
-    "strict, a long proxy_read_timeout or a name must also point to WebSockets.",
+    "around several locations or with proxy_cache_bypass $http_upgrade, is often copied for all "
+    "requests: there, except in the profile strict, a long proxy_read_timeout or a name must also "
+    "point to WebSockets.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "worker_shutdown_timeout 10m;"),
     check=check,

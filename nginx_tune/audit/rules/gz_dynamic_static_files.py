@@ -6,6 +6,7 @@ from nginx_tune.audit.hit import Hit, MissingFacts, default, written
 from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.audit.rules.io_sendfile_defeated import LARGE_FILE_BYTES
 from nginx_tune.audit.storage import covering
+from nginx_tune.conf.answer_bodies import text_filter
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.served import Served
@@ -42,11 +43,14 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if served.scope.value("gzip_static", "off") != "off"
     }
     found: dict[Directive, Directive] = {}
+    filters: dict[Directive, Directive] = {}
     for served in context.served:
         is_deployed = served.via != "cache" and served.scope.server not in mutable
         is_left = _is_media(served) or _is_rare(served) or _has_none(context, served)
         types = _gzip_types(served.scope) if is_deployed and not is_left else None
-        if types is not None:
+        if types is not None and (line := text_filter(served.scope)) is not None:
+            filters[types] = line
+        elif types is not None:
             found.setdefault(types, served.place)
     if not found:
         return
@@ -58,7 +62,18 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             types,
             f'files under "{place.value}" are compressed again for every request',
             [written(types), default("gzip_static", "off")],
+            fix=_FIX_BESIDE.format(filters[types]) if types in filters else "",
         )
+
+
+_FIX = (
+    "create FILE.gz next to each file at deployment (gzip -k -9, with the same modification time). "
+    "Leave out files that are rewritten between deployments: their old .gz would be served."
+)
+_FIX_BESIDE = (
+    "Set gzip_static on; in the locations of these files, not where {0} is in effect (a .gz is "
+    "served as it is), and " + _FIX
+)
 
 
 def _is_rare(served: Served) -> bool:
@@ -130,8 +145,7 @@ RULE = Rule(
     title="static files are compressed again for every request",
     why="The same file is compressed again for every client, on the CPU of the event loop. A "
     "response that passes the gzip filter is read into memory, so sendfile is not used.",
-    fix="Set gzip_static on; and create FILE.gz next to each file at deployment (gzip -k -9, with "
-    "the same modification time).",
+    fix="Set gzip_static on; and " + _FIX,
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_gzip_static_module.html",
         "nginx: src/http/modules/ngx_http_gzip_filter_module.c, ngx_http_gzip_header_filter",
@@ -141,8 +155,10 @@ RULE = Rule(
     about="Reported where gzip_types names stylesheets, scripts, images or fonts, files are served "
     "from a directory, and the build has the module. gzip may stay on: it compresses the files "
     "without a .gz. Servers with PHP are skipped: such applications change their own files, and a "
-    "stale .gz would be served instead of the new file. Locations for names or types that gzip is "
-    "not used for (images, video) are skipped too, and so are directories of large files.",
+    "stale .gz would be served instead of the new file. Locations with a filter that reads the "
+    "text (ssi, sub_filter) are skipped: it leaves a .gz as it is. Locations for names or types "
+    "that gzip is not used for (images, video) are skipped too, and so are directories of large "
+    "files.",
     by_absence=True,
     bad=Example(_CONF % "", _HOST),
     good=Example(_CONF % "gzip_static on;", _HOST),

@@ -39,7 +39,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             "need "
             f"about {needed} descriptors, but a worker may open {limit.value}",
             [written(largest), connections.evidence, limit.evidence],
-            fix=raise_descriptors(context, needed) + " Or lower max=.",
+            fix=raise_descriptors(context, connections.value) + " Or lower max=.",
         )
 
 

@@ -4,7 +4,6 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts
 from nginx_tune.audit.processes import (
     descriptor_limit,
-    descriptors_needed,
     lacking,
     main_place,
     raise_descriptors,
@@ -27,8 +26,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             place,
             f"{connections.value} connections per worker do not fit into {limit.value} descriptors",
             [connections.evidence, limit.evidence],
-            fix=raise_descriptors(context, descriptors_needed(context, connections.value))
-            + " Or lower worker_connections.",
+            fix=raise_descriptors(context, connections.value) + " Or lower worker_connections.",
         )
 
 

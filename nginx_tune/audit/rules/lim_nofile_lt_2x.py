@@ -40,7 +40,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             f"a worker may open {limit.value} descriptors, but its {connections.value} "
             f"connections{_WITH_FILES[share]}{and_at_start(context)} need about {needed}",
             [connections.evidence, limit.evidence],
-            fix=raise_descriptors(context, needed),
+            fix=raise_descriptors(context, connections.value),
         )
 
 

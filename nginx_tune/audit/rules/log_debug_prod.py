@@ -17,16 +17,19 @@ _OFF = "Use error_log PATH crit; with a real path: error_log cannot be turned of
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Error logs at level debug, and error logs that are meant to be off."""
     can_debug = context.flags is None or _FLAG in context.flags
+    replaced = _replaced(context.tree.main) if context.flags is None else ()
     for line in _error_logs(context):
         if line.value in {"off", "none"}:
+            if _is_unused(context, line):
+                continue
             yield Hit(
                 line,
-                f'errors are written to a file named "{line.value}" and to no other log',
+                f'errors are written to a file named "{line.value}"{_where(context, line)}',
                 [written(line)],
                 fix=_OFF,
                 why=_WHY_OFF,
             )
-        elif can_debug and _is_debug(line):
+        elif can_debug and _is_debug(line) and line not in replaced:
             is_known = context.flags is not None
             yield Hit(
                 line,
@@ -35,6 +38,31 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 [written(line)],
                 severity=None if is_known else "advice",
             )
+
+
+def _replaced(main: Block) -> list[Directive]:
+    """The lines of the main context, if each block that serves clients has its own instead."""
+    blocks = [line.block for name in ("http", "stream", "mail") for line in main.all(name)]
+    is_replaced = blocks and all(block and block.first("error_log") for block in blocks)
+    return main.all("error_log") if is_replaced else []
+
+
+def _is_unused(context: Context, line: Directive) -> bool:
+    """True for a line of http if each server has a log of its own."""
+    if line.parent is None or line.parent.name != "http":
+        return False
+    return bool(context.scopes) and not any(
+        line in scope.effective_all("error_log") for scope in context.scopes
+    )
+
+
+def _where(context: Context, line: Directive) -> str:
+    """The rest of the message: blocks with another log are left out."""
+    lines = line.parent.block.within("error_log") if line.parent and line.parent.block else ()
+    has_inner = any(other.parent is not line.parent for other in lines)
+    if has_inner or not context.tree.is_whole:
+        return ", except in blocks with a log of their own"
+    return " and to no other log"
 
 
 def _error_logs(context: Context) -> Iterator[Directive]:
@@ -80,7 +108,8 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="A build without --with-debug writes no debug lines: if that is known, the level is not "
-    "reported; if the build is not known, the finding is advice.",
+    "reported; if the build is not known, the finding is advice, and a line of the main context is "
+    "not reported where http has its own.",
     bad=Example(_CONF % "/var/log/nginx/error.log debug"),
     good=Example(_CONF % "/var/log/nginx/error.log warn"),
     check=check,

@@ -14,13 +14,28 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         return
     announcing = _announcing_servers(context.scopes)
     skipped = _rejecting_servers(context.scopes)
+    over_tcp = {
+        server
+        for listener in context.listeners
+        if listener.is_tls and not listener.is_quic
+        for server in listener.servers
+    }
+    named, announced = _names(over_tcp), _names(over_tcp & announcing)
     for listener in context.listeners:
-        if listener.is_quic and not announcing & set(listener.servers):
-            lines = zip(listener.lines, listener.servers, strict=True)
-            place = next(((line, server) for line, server in lines if server not in skipped), None)
-            if place is not None:
-                skipped.add(place[1])
-                yield Hit(place[0], "no response announces HTTP/3 (Alt-Svc)", [written(place[0])])
+        if not listener.is_quic or announcing & set(listener.servers):
+            continue
+        for line, server in zip(listener.lines, listener.servers, strict=True):
+            names = _names({server})
+            is_asked_over_tcp = server in over_tcp or names & named
+            if server not in skipped and is_asked_over_tcp and not names & announced:
+                skipped.add(server)
+                yield Hit(line, "no response announces HTTP/3 (Alt-Svc)", [written(line)])
+                break
+
+
+def _names(servers: set[Directive]) -> set[str]:
+    lines = (line for one in servers for line in (one.block or Block([])).all("server_name"))
+    return {name.lower() for line in lines for name in line.args}
 
 
 def _rejecting_servers(scopes: list[Scope]) -> set[Directive]:
@@ -66,16 +81,18 @@ RULE = Rule(
     why="A browser starts with TCP and switches to HTTP/3 when a response announces it (Alt-Svc) "
     "or the name has an HTTPS record in DNS. nginx sends no such header by default, so without "
     "either nobody connects over QUIC.",
-    fix="Add add_header Alt-Svc 'h3=\":443\"; ma=86400' always; to the server, and again to each "
-    "location with its own add_header. Nothing is needed if DNS has an HTTPS record with alpn=h3.",
+    fix="Add add_header Alt-Svc 'h3=\":443\"; ma=86400' always; to the server that listens with "
+    "ssl, and again to each location with its own add_header. Nothing is needed if DNS has an "
+    "HTTPS record with alpn=h3.",
     sources=(
         "https://nginx.org/en/docs/quic.html",
         "RFC 9114, 3.1.1; RFC 7838; RFC 9460",
     ),
     proof="proven",
     proven_on=("1.26", "1.30"),
-    about="One announcing server per address is enough, and servers that close the connection "
-    "without a response (return 444) are skipped.",
+    about="A browser learns of HTTP/3 over TCP: a server counts if it, or another of the same "
+    "name, listens with ssl. One announcing server per address is enough, and servers that close "
+    "the connection without a response (return 444) are skipped.",
     since="1.25.0",
     by_absence=True,
     within=frozenset({"server"}),

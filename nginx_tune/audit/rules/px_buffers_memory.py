@@ -1,12 +1,15 @@
 from collections.abc import Iterator
+from math import ceil
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts, written
 from nginx_tune.audit.processes import lacking, worker_connections, worker_count
 from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.upstreams import Pass
 from nginx_tune.conf.values import parse_bytes, parse_count
 from nginx_tune.documents.decisions import Evidence
+from nginx_tune.documents.units import nginx_size
 
 LARGE_BYTES = 1 << 20
 """Bytes of buffers per response; smaller values are close to nginx's defaults."""
@@ -15,10 +18,12 @@ LARGE_BYTES = 1 << 20
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Buffers that do not fit into memory for all connections together."""
     proxied: dict[Directive, int] = {}
+    users: dict[Directive, list[Pass]] = {}
     for passed in context.passes:
         line = passed.effective("buffers")
         if line is not None and (response_bytes := _buffer_bytes(line)) >= LARGE_BYTES:
             proxied[line] = response_bytes
+            users.setdefault(line, []).append(passed)
     sent: dict[Directive, int] = {}
     for served in context.served:
         line = served.scope.effective("output_buffers")
@@ -50,7 +55,40 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                     connections.evidence,
                     Evidence(fact="memory", value=total, unit="bytes"),
                 ],
+                fix=_fewer(line, users[line]) if line in users else _FIX_OUTPUT,
             )
+
+
+def _fewer(line: Directive, users: list[Pass]) -> str:
+    """The fix: ``*_buffers`` of 128 KiB, or the least that nginx accepts in these locations."""
+    each = min(_EACH_BYTES, parse_bytes(line.args[-1]) or _EACH_BYTES)
+    usual = _ALL_BYTES // each
+    count, reason = max((_least(user, each) for user in users), key=lambda found: found[0])
+    beside = "suits most" if count <= usual else f"the least beside {reason}"
+    return (
+        f"Use fewer or smaller buffers ({line.name} {max(count, usual)} {nginx_size(each)}: "
+        f"{beside}) and let the rest go to a file ({users[0].module}_max_temp_file_size), or use "
+        "fewer worker_connections."
+    )
+
+
+def _least(passed: Pass, each: int) -> tuple[int, Directive | None]:
+    """The fewest buffers of ``each`` bytes that nginx accepts, and the line that sets the number.
+
+    All but one must hold the busy buffers. Source: ngx_http_proxy_merge_loc_conf().
+    """
+    busy, first = passed.effective("busy_buffers_size"), passed.effective("buffer_size")
+    largest = max(each, 0 if first is None else parse_bytes(first.value) or 0)
+    held = 2 * largest if busy is None else parse_bytes(busy.value) or 0
+    return ceil(held / each) + 1, busy or first
+
+
+_EACH_BYTES = 16 << 10
+_ALL_BYTES = 8 * _EACH_BYTES
+_FIX_OUTPUT = (
+    "Use fewer or smaller buffers (output_buffers 2 32k is the default), or fewer "
+    "worker_connections."
+)
 
 
 def _buffer_bytes(line: Directive) -> int:

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
@@ -14,6 +15,16 @@ _WATCHED_HEADERS = frozenset(
 _CLIENT_ADDRESS = frozenset({"x-forwarded-for", "x-real-ip"})
 """Headers with the client's address; the upstream needs only one such header."""
 _NO_HEADERS: frozenset[str] = frozenset()
+_HOST = frozenset({"host"})
+_PUBLIC_HOST = re.compile(
+    r".*[\w-]\.(?!(?:local|localdomain|localhost|internal|intranet|private|lan|home|corp|svc|consul|"
+    r"docker|test|example|invalid)$)[a-z]{2,}"
+)
+"""A name of two words or more that does not end in one of private networks (RFC 6761, 6762)."""
+_FIX_ELSEWHERE = (
+    "Repeat the outer lines in this block, except Host: without that line the upstream gets its "
+    "own name, which a public host expects."
+)
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -28,6 +39,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         inner, outer = levels[0], levels[1]
         kept = {line.value.lower() for line in inner}
         redundant = _CLIENT_ADDRESS if kept & _CLIENT_ADDRESS else _NO_HEADERS
+        if is_elsewhere := _is_elsewhere(context, passed):
+            redundant |= _HOST
         lost = [line for line in outer if line.value.lower() in _WATCHED_HEADERS - kept - redundant]
         if lost:
             reported.add(inner[0])
@@ -36,7 +49,14 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 inner[0],
                 f"{passed.module}_set_header in this block drops the inherited headers: {names}",
                 [written(line) for line in lost[:3]],
+                fix=_FIX_ELSEWHERE if is_elsewhere else "",
             )
+
+
+def _is_elsewhere(context: Context, passed: Pass) -> bool:
+    """True if the upstream is a public host, which expects its own name in Host."""
+    host = passed.place.value.rpartition("://")[2].partition("/")[0].partition(":")[0].lower()
+    return host not in context.upstreams and _PUBLIC_HOST.fullmatch(host) is not None
 
 
 def _levels(passed: Pass) -> list[list[Directive]]:
@@ -68,7 +88,7 @@ RULE = Rule(
         "nginx: src/http/modules/ngx_http_proxy_module.c, ngx_http_proxy_merge_loc_conf",
     ),
     about="X-Real-IP and X-Forwarded-For carry the same address: if one of them is sent, the other "
-    "is not reported.",
+    "is not reported. Host is not reported where the upstream is a public host by its name.",
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     by_absence=True,

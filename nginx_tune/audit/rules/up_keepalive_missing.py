@@ -4,8 +4,13 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts, counted, default
 from nginx_tune.audit.processes import lacking_ports
 from nginx_tune.audit.rule import Example, Rule, linux
-from nginx_tune.audit.rules.up_keepalive_http10 import NEXT_TO_OTHERS, fix_of_headers
+from nginx_tune.audit.rules.up_keepalive_http10 import (
+    NEXT_TO_OTHERS,
+    fix_of_headers,
+    passes_upgrade,
+)
 from nginx_tune.conf.answer_bodies import is_better_left
+from nginx_tune.conf.locations import is_for_websockets
 from nginx_tune.conf.upstreams import (
     Pass,
     UpstreamBlock,
@@ -38,7 +43,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             f'every request to upstream "{upstream.name}" opens a new connection',
             [
                 default("keepalive", "none"),
-                counted("locations that use it", len(users)),
+                counted("locations that could reuse one", len(users)),
                 *port_evidence,
             ],
             fix=f"{_POOL} {headers}" if (headers := fix_of_headers(context, users)) else "",
@@ -66,7 +71,8 @@ def _reusable(users: list[Pass]) -> list[Pass]:
 
 def _only_upgrades(passed: Pass) -> bool:
     line = sent_header(passed.scope, passed.module, "connection")
-    return line is not None and line.args[1].lower() == "upgrade"
+    is_always = line is not None and line.args[1].lower() == "upgrade"
+    return is_always or (passes_upgrade(passed) and is_for_websockets(passed.scope))
 
 
 _POOL = (

@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts, written
 from nginx_tune.audit.rule import Example, Rule
+from nginx_tune.audit.rules.up_static_dns import resolved_at_start
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.upstreams import host_of, is_resolved_once
 
@@ -17,23 +18,24 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             if directive.block is not None
         }
         for group in groups.values():
-            for server in (group.block or Block([])).all("server"):
-                if "resolve" not in server.args[1:]:
-                    yield from _judge(server)
+            servers = (group.block or Block([])).all("server")
+            yield from _judge([line for line in servers if "resolve" not in line.args[1:]])
         for server in block.all("server"):
             for line in (server.block or Block([])).all("proxy_pass"):
                 if line.value.lower() not in groups and "$" not in line.value:
-                    yield from _judge(line)
+                    yield from _judge([line])
 
 
-def _judge(line: Directive) -> Iterator[Hit]:
-    host = host_of(line.value)
-    if is_resolved_once(host) and "$" not in host:
-        yield Hit(
-            line,
-            f'"{host}" is resolved when nginx starts, and not again until a reload',
-            [written(line)],
-        )
+def _judge(lines: list[Directive]) -> Iterator[Hit]:
+    """One finding for all names of an upstream, or for that of a ``proxy_pass``."""
+    hosts: dict[str, Directive] = {}
+    for line in lines:
+        host = host_of(line.value)
+        if is_resolved_once(host) and "$" not in host:
+            hosts.setdefault(host, line)
+    if hosts:
+        first = next(iter(hosts.values()))
+        yield Hit(first, resolved_at_start(list(hosts)), [written(first)])
 
 
 _CONF = "events {} stream { server { listen 53; proxy_pass %s:53; } }"
