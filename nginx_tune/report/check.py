@@ -88,10 +88,14 @@ def make_check(
     if not is_live:
         settling = [replace(step, reason=f"on that host, {step.reason}") for step in settling]
     first = _first(conf_path, changed, findings)
-    # Read times decide most: while they are unknown, the next command is no plan.
+    # Read times decide most: while they are unknown, the plan comes last.
     is_urgent = any(reads_unsettled(by_id[switch.decision]) for switch in switches)
     if settling and (first is None or (is_urgent and not _is_audit(first))):
-        first, *settling = settling
+        last = [] if first is None else [first]
+        first, *settling = [
+            *settling,
+            *(replace(step, command=with_inputs(step.command, options)) for step in last),
+        ]
     if first is None:
         first = NextStep(
             command="nginx-tune observe", reason="watch the server under its own traffic"

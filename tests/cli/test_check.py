@@ -81,6 +81,8 @@ def test_disks_that_decide_are_measured_first(run_cli: RunCli, tree: Path, tmp_p
     assert _switches(check)["thread pools"] == ("on", True), "as plan writes it"
     assert str(check["next_command"]).startswith("nginx-tune inspect --dataset ")
     assert " --disks --disk-seconds 10" in str(check["next_command"])
+    last = check["also"][-1]  # type: ignore[index]
+    assert last["command"] == f"nginx-tune plan {tree} --facts {facts} --workload {asked}"
 
 
 def test_whatever_is_to_be_measured_has_its_command(
