@@ -40,11 +40,7 @@ from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Cpu, Facts, Kernel, Nginx
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.documents.workload import Workload
-from nginx_tune.experiment.scenario.workload import (
-    declare_workers,
-    declared_site,
-    plan_workload,
-)
+from nginx_tune.experiment.scenario.workload import declare_workers, declared_site, plan_workload
 from nginx_tune.experiment.session import place_site
 from nginx_tune.experiment.view import emulate, lab_datasets
 from nginx_tune.nginx.lab.operation import LOOPBACK, Placement

@@ -39,12 +39,7 @@ from scenarios import table as markdown
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.experiment.experiment import GoesOn
-from nginx_tune.experiment.validate.search import (
-    Contest,
-    answer_of,
-    hold_contest,
-    new_contest,
-)
+from nginx_tune.experiment.validate.search import Contest, answer_of, hold_contest, new_contest
 from nginx_tune.measure.proof.search import MOST_CANDIDATES, RECOMMENDED, TODAY, Rung
 from nginx_tune.measure.proof.statistics import hodges_lehmann
 

@@ -39,14 +39,7 @@ from nginx_tune.conf.known_variables import (
     used_variables,
 )
 from nginx_tune.conf.own_values import own_fault_of
-from nginx_tune.conf.values import (
-    Grammar,
-    grammars_of,
-    is_cut,
-    is_open,
-    parameter,
-    versions_read,
-)
+from nginx_tune.conf.values import Grammar, grammars_of, is_cut, is_open, parameter, versions_read
 
 
 def known_here(

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nginx_tune.cli.history import (
-    state_of,
-    state_option,
-    tell_way_back,
-    write_ahead,
-    write_change,
-)
+from nginx_tune.cli.history import state_of, state_option, tell_way_back, write_ahead, write_change
 from nginx_tune.cli.inputs import read_overlays
 from nginx_tune.cli.options import DURATION, Whole, parse_duration, prefix_option, trusting_options
 from nginx_tune.cli.signals import as_interrupt

@@ -20,18 +20,9 @@ from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Rule, select_rules
 from nginx_tune.audit.suppression import NOTICES, baseline_of, without_known
 from nginx_tune.cli.audit_formats import FORMATS, audit_renderers, write_fix_diff
-from nginx_tune.cli.audit_subject import (
-    SUBJECT_OPTIONS,
-    AuditSubject,
-    named_subject,
-    subject_notes,
-)
+from nginx_tune.cli.audit_subject import SUBJECT_OPTIONS, AuditSubject, named_subject, subject_notes
 from nginx_tune.cli.configurations import tell_unread
-from nginx_tune.cli.described import (
-    facts_for_tree,
-    read_facts_and_workload,
-    typed_words,
-)
+from nginx_tune.cli.described import facts_for_tree, read_facts_and_workload, typed_words
 from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.options import (
     Whole,

@@ -25,12 +25,7 @@ from nginx_tune.documents.findings import NginxTest
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.paths import absolute_path
-from nginx_tune.nginx.elsewhere import (
-    FilesElsewhere,
-    files_of,
-    main_file_above,
-    read_as_meant,
-)
+from nginx_tune.nginx.elsewhere import FilesElsewhere, files_of, main_file_above, read_as_meant
 from nginx_tune.nginx.revision import RevisionReader
 from nginx_tune.nginx.subject import (
     ConfigurationFiles,

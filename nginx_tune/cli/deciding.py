@@ -17,13 +17,7 @@ import click
 from msgspec.structs import replace
 
 from nginx_tune.audit.storage import outermost
-from nginx_tune.change.plan.solver import (
-    FittedDecisions,
-    KindFound,
-    Solver,
-    kind_in,
-    site_of,
-)
+from nginx_tune.change.plan.solver import FittedDecisions, KindFound, Solver, kind_in, site_of
 from nginx_tune.cli.configurations import (
     full_path,
     host_configuration,

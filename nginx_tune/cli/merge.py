@@ -4,16 +4,9 @@ from pathlib import Path
 
 import click
 
-from nginx_tune.cli.options import (
-    histogram_option,
-    histogram_text,
-)
+from nginx_tune.cli.options import histogram_option, histogram_text
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
-from nginx_tune.report.terminal.output import (
-    RESULT_FILE,
-    output_options,
-    write_file,
-)
+from nginx_tune.report.terminal.output import RESULT_FILE, output_options, write_file
 from nginx_tune.report.terminal.writer import SCREEN_FORMATS, write_screen
 
 

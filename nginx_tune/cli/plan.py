@@ -25,12 +25,7 @@ from nginx_tune.change.generate.plan_files import host_parts
 from nginx_tune.change.generate.reload_warnings import reload_warnings
 from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import left_alone, left_by, with_companions
-from nginx_tune.cli.configurations import (
-    link_targets,
-    tell_unread,
-    typed_name,
-    with_typed_names,
-)
+from nginx_tune.cli.configurations import link_targets, tell_unread, typed_name, with_typed_names
 from nginx_tune.cli.deciding import Held, deciding_options, read_held
 from nginx_tune.cli.options import (
     accept_missing_option,
@@ -47,12 +42,7 @@ from nginx_tune.documents.plan import Plan, PlannedFile, Refusal
 from nginx_tune.errors import ExitStatus, UsageError, name_meant
 from nginx_tune.host.paths import absolute_path, from_here
 from nginx_tune.report.plan import render_host_part, render_plan_diff, render_plan_markdown
-from nginx_tune.report.terminal.output import (
-    file_of,
-    output_options,
-    tell_written,
-    write_result,
-)
+from nginx_tune.report.terminal.output import file_of, output_options, tell_written, write_result
 from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.text import plain, shown_path
 

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nginx_tune.cli.options import (
-    histogram_text,
-)
+from nginx_tune.cli.options import histogram_text
 from nginx_tune.cli.probe_options import InSections, given_options, probe_options
 from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError

@@ -4,14 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from nginx_tune.cli.options import (
-    DURATION,
-    Duration,
-    Option,
-    Whole,
-    histogram_option,
-    option_group,
-)
+from nginx_tune.cli.options import DURATION, Duration, Option, Whole, histogram_option, option_group
 
 _LOAD = [
     click.option(

@@ -6,10 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.cli.options import (
-    histogram_option,
-    histogram_text,
-)
+from nginx_tune.cli.options import histogram_option, histogram_text
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.report.terminal.output import output_options
 from nginx_tune.report.terminal.writer import SCREEN_FORMATS, write_screen

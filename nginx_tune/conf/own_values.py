@@ -21,13 +21,7 @@ import ipaddress
 import re
 from collections.abc import Sequence
 
-from nginx_tune.conf.request_values import (
-    HTTP_ONLY,
-    REQUEST_FORMS,
-    Judge,
-    is_address,
-    server_fault,
-)
+from nginx_tune.conf.request_values import HTTP_ONLY, REQUEST_FORMS, Judge, is_address, server_fault
 from nginx_tune.conf.values import is_open, is_placeholder, is_time, parse_seconds
 
 _NUMBER = re.compile(r"[0-9]{1,18}")

@@ -20,13 +20,7 @@ from nginx_tune.decide.model.waiting import (
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import Provenance
-from nginx_tune.documents.decisions import (
-    Confidence,
-    Decision,
-    Evidence,
-    HostSetting,
-    Predicted,
-)
+from nginx_tune.documents.decisions import Confidence, Decision, Evidence, HostSetting, Predicted
 from nginx_tune.documents.units import percent_text
 
 EPOLLEXCLUSIVE: Final = "EPOLLEXCLUSIVE"

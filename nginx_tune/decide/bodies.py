@@ -14,16 +14,10 @@ from nginx_tune.decide.answer import (
 )
 from nginx_tune.decide.defaults import GZIP_SHARE, gzip_cpus
 from nginx_tune.decide.model.reads import BUFFER_BYTES
-from nginx_tune.decide.model.sending import (
-    ENCRYPTED_BYTES_PER_SECOND,
-)
+from nginx_tune.decide.model.sending import ENCRYPTED_BYTES_PER_SECOND
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.decisions import (
-    Decision,
-    Evidence,
-    Predicted,
-)
+from nginx_tune.documents.decisions import Decision, Evidence, Predicted
 from nginx_tune.documents.site import COMPRESSED_ORIGIN
 from nginx_tune.documents.units import nginx_size, number_text, percent_text
 

@@ -12,12 +12,7 @@ from nginx_tune.decide.answer import (
     not_applicable,
     setting,
 )
-from nginx_tune.decide.cache_growth import (
-    FILE_BYTES_FACT,
-    CacheSize,
-    keys_taken_bytes,
-    size_text,
-)
+from nginx_tune.decide.cache_growth import FILE_BYTES_FACT, CacheSize, keys_taken_bytes, size_text
 from nginx_tune.decide.model.cache import hit_ratio
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation

@@ -14,10 +14,7 @@ from nginx_tune.documents.described_host import (
     DescribedSize,
 )
 from nginx_tune.documents.facts import Facts
-from nginx_tune.documents.facts_storage import (
-    Disk,
-    PathStorage,
-)
+from nginx_tune.documents.facts_storage import Disk, PathStorage
 
 _KEPT: dict[str, Sequence[str]] = {
     "kernel": ("system", "release", "features", "sysctls"),

@@ -12,12 +12,7 @@ from nginx_tune.decide.answer import (
     validate_command,
 )
 from nginx_tune.decide.bodies import BUFFERS, DIRECT_BUFFER_BYTES, output_bytes
-from nginx_tune.decide.model.cache import (
-    DirectForecast,
-    DirectInputs,
-    FileGroup,
-    forecast_direct,
-)
+from nginx_tune.decide.model.cache import DirectForecast, DirectInputs, FileGroup, forecast_direct
 from nginx_tune.decide.model.disk import ModelDisk
 from nginx_tune.decide.model.pool import CACHE_SHARE_FOR_COLD
 from nginx_tune.decide.model.reads import USUAL_READ_AHEAD_BYTES, turn_bytes

@@ -43,11 +43,7 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.thread_pools import decide_aio_write, decide_thread_pools
 from nginx_tune.decide.upstreams import decide_streaming, decide_upstream_keepalive
 from nginx_tune.decide.workers import decide_connections, decide_file_limits, decide_workers
-from nginx_tune.decide.workload.profiles import (
-    bytes_beside_caches,
-    scans_of_caches,
-    workload_for,
-)
+from nginx_tune.decide.workload.profiles import bytes_beside_caches, scans_of_caches, workload_for
 from nginx_tune.documents.decisions import (
     Decision,
     DecisionId,

@@ -10,9 +10,7 @@ from dataclasses import replace
 
 from msgspec.structs import replace as replace_struct
 
-from nginx_tune.decide.answer import (
-    Quantity,
-)
+from nginx_tune.decide.answer import Quantity
 from nginx_tune.decide.model.blocking import (
     BUSY_HOST_SECONDS,
     Prediction,
@@ -31,20 +29,11 @@ from nginx_tune.decide.model.inputs import (
 from nginx_tune.decide.model.names import least_name_reads, open_blocked_ratio
 from nginx_tune.decide.model.open_reads import apart_ratio
 from nginx_tune.decide.model.sending import asked_of_way
-from nginx_tune.decide.pool_plan import (
-    PoolPlan,
-    corners,
-    judge_pools,
-    turns_text,
-)
+from nginx_tune.decide.pool_plan import PoolPlan, corners, judge_pools, turns_text
 from nginx_tune.decide.sensitivity import find_flip, moved_situation
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import MOST_COUNT
-from nginx_tune.documents.decisions import (
-    BreakEven,
-    DecisionVerdict,
-    Predicted,
-)
+from nginx_tune.documents.decisions import BreakEven, DecisionVerdict, Predicted
 
 _HOT_FACTOR = 3.0
 """The model's error in the time of a hot request, as a factor. Measurements by hand and in the

@@ -3,10 +3,7 @@
 import re
 from typing import Final
 
-from nginx_tune.conf.http2 import (
-    ONE_LIMIT_SINCE,
-    HeaderBuffers,
-)
+from nginx_tune.conf.http2 import ONE_LIMIT_SINCE, HeaderBuffers
 from nginx_tune.conf.listeners import socket_name
 from nginx_tune.decide.answer import (
     FACTS_COMMAND,

@@ -14,12 +14,7 @@ from nginx_tune.decide.answer import (
     validate_command,
     version_evidence,
 )
-from nginx_tune.decide.model.blocking import (
-    OFFLOAD_SECONDS,
-    Prediction,
-    find_ceiling,
-    predict,
-)
+from nginx_tune.decide.model.blocking import OFFLOAD_SECONDS, Prediction, find_ceiling, predict
 from nginx_tune.decide.model.inputs import BlockingInputs
 from nginx_tune.decide.model.sending import asked_of_way
 from nginx_tune.decide.model.volumes import volume_name

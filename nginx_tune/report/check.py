@@ -21,13 +21,7 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings, Unparsed
 from nginx_tune.documents.units import listed, number_text, plural, speed_text
 from nginx_tune.documents.workload import ServedData
-from nginx_tune.report.decisions import (
-    SWITCHES,
-    clause,
-    reads_unsettled,
-    switch_word,
-    with_inputs,
-)
+from nginx_tune.report.decisions import SWITCHES, clause, reads_unsettled, switch_word, with_inputs
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
 from nginx_tune.report.text import bytes_text, one_line
 

@@ -10,12 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from nginx_tune.documents.base import WITH_NGINX, MissingInclude
-from nginx_tune.documents.findings import (
-    Finding,
-    Findings,
-    NeedsFacts,
-    Severity,
-)
+from nginx_tune.documents.findings import Finding, Findings, NeedsFacts, Severity
 from nginx_tune.documents.units import plural
 from nginx_tune.report.folding import fold
 from nginx_tune.report.text import (

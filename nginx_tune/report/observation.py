@@ -9,12 +9,7 @@ from nginx_tune.documents.measured_server import (
     WorkerUse,
     error_line_count,
 )
-from nginx_tune.documents.observation import (
-    Cause,
-    Observation,
-    OtherNginx,
-    busier_other,
-)
+from nginx_tune.documents.observation import Cause, Observation, OtherNginx, busier_other
 from nginx_tune.documents.units import plural
 from nginx_tune.measure.proof.latency import QUANTILES, LatencySample, read_statistic
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table

@@ -9,13 +9,7 @@ from nginx_tune.documents.progress import SHARE, Glance, Step
 from nginx_tune.documents.units import plural
 from nginx_tune.report.measurement import progress_text
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
-from nginx_tune.report.text import (
-    align,
-    bytes_text,
-    number_text,
-    one_line,
-    seconds_text,
-)
+from nginx_tune.report.text import align, bytes_text, number_text, one_line, seconds_text
 
 _MOST_CLASSES = 12
 

@@ -17,12 +17,7 @@ from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measured_server import HARMS, ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Observation
-from nginx_tune.measure.proof.latency import (
-    QUANTILES,
-    LatencySample,
-    read_statistic,
-    sample_of,
-)
+from nginx_tune.measure.proof.latency import QUANTILES, LatencySample, read_statistic, sample_of
 
 
 @dataclass(frozen=True)

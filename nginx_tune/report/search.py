@@ -6,13 +6,7 @@ from nginx_tune.documents.plan import Search, SearchAnswer, SearchCandidate
 from nginx_tune.documents.verdict import MetricVerdict, Outcome, Verdict
 from nginx_tune.report.quantities import interval_text, metric_words, ratio_text
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
-from nginx_tune.report.text import (
-    number_text,
-    one_line,
-    percent_text,
-    quoted,
-    seconds_text,
-)
+from nginx_tune.report.text import number_text, one_line, percent_text, quoted, seconds_text
 from nginx_tune.report.verdict import environment_block, particulars, verdict_sentence
 
 _SAME = 1.005

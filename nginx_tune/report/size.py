@@ -13,13 +13,7 @@ from nginx_tune.documents.sizing import (
 )
 from nginx_tune.documents.units import listed, plural, speed_text
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
-from nginx_tune.report.text import (
-    bytes_text,
-    evidence_value,
-    number_text,
-    one_line,
-    seconds_text,
-)
+from nginx_tune.report.text import bytes_text, evidence_value, number_text, one_line, seconds_text
 
 _BINDS: dict[AnswerResource, str] = {
     "disks": "the disks are the limit",

@@ -1,16 +1,12 @@
 """How many tasks a pool of the real nginx holds, by a pool that cannot drain (A13, A15)."""
 
 import contextlib
-import sys
 from pathlib import Path
 
 import pytest
+from pool_places import held
 from rows import each_row
 from scratch_nginx import NGINX
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
-from pool_places import held
 
 pytestmark = pytest.mark.needs("nginx", "gcc")
 

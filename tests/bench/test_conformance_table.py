@@ -2,21 +2,15 @@
 
 import argparse
 import random
-import sys
-from pathlib import Path
 
+import conformance
 import pytest
+from conforming.arrivals import anderson_darling, dispersion, kolmogorov
+from conforming.delays import distances
+from conforming.elsewhere import ELSEWHERE, is_there
+from conforming.rows import ground_truth, run
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-
-import conformance  # noqa: E402
-from conforming.arrivals import anderson_darling, dispersion, kolmogorov  # noqa: E402
-from conforming.delays import distances  # noqa: E402
-from conforming.elsewhere import ELSEWHERE, is_there  # noqa: E402
-from conforming.rows import ground_truth, run  # noqa: E402
-
-from nginx_tune.measure.proof.histogram import Histogram, Layout  # noqa: E402
+from nginx_tune.measure.proof.histogram import Histogram, Layout
 
 
 def test_every_number_has_rows() -> None:

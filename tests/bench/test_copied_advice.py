@@ -3,24 +3,22 @@
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+import copied_advice
 import msgspec
 import pytest
+from advising.book import directives, files, read
+from advising.page import CONTROL, page, summary
 from free_ports import free_port
 from rows import each_row
 
+from nginx_tune.documents.verdict import BetterWhen, Environment, MetricVerdict, Outcome, Verdict
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
 
-import copied_advice  # noqa: E402
-from advising.book import directives, files, read  # noqa: E402
-from advising.page import CONTROL, page, summary  # noqa: E402
-
-from nginx_tune.documents.verdict import BetterWhen, Environment, MetricVerdict, Outcome, Verdict  # noqa: E402
 
 FOLDER = ROOT / copied_advice.FOLDER
 BOOK = read(FOLDER)

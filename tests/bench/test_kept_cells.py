@@ -1,10 +1,15 @@
 """Kept runs of drawn cells: what of a run is kept, and what the table says of it."""
 
-import sys
 from pathlib import Path
 
+import kept
 import msgspec
 import pytest
+import remade
+import replayed
+import scoring
+from kept import KeptCell, KeptNumber, add, candidates_table, cells_table, read, summary
+from predicted import BLOCKED_RATIO
 
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted, Setting
 from nginx_tune.documents.facts import Dataset, Facts, Kernel, Nginx
@@ -15,14 +20,7 @@ from nginx_tune.documents.verdict import Environment, Verdict
 from nginx_tune.experiment.view import emulate
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks" / "regret"))
 
-import kept  # noqa: E402
-import remade  # noqa: E402
-import replayed  # noqa: E402
-import scoring  # noqa: E402
-from kept import KeptCell, KeptNumber, add, candidates_table, cells_table, read, summary  # noqa: E402
-from predicted import BLOCKED_RATIO  # noqa: E402
 
 EVEN = [1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.01]
 

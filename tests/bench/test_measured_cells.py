@@ -1,9 +1,10 @@
 """Nine measurements in ten lie in the range that is predicted for their cell."""
 
-import sys
 from functools import cache
 from pathlib import Path
 
+import kept
+import matrix
 import msgspec
 import pytest
 from measured_cells import MEASURED
@@ -20,10 +21,7 @@ from nginx_tune.nginx.lab.building import contents_of
 
 ROOT = Path(__file__).resolve().parents[2]
 REGRET = ROOT / "benchmarks" / "regret"
-sys.path.insert(0, str(REGRET))
 
-import kept  # noqa: E402
-import matrix  # noqa: E402
 
 CANDIDATES = matrix.read_candidates(msgspec.toml.decode((REGRET / "candidates.toml").read_bytes()))
 MACHINE = Facts(

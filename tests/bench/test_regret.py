@@ -2,21 +2,19 @@
 
 import math
 import random
-import sys
 from pathlib import Path
 
+import matrix
 import msgspec
 import pytest
+import scoring
 from rows import each_row
 
+from nginx_tune.documents.scenario import Scenario
+from nginx_tune.measure.proof.metrics import find_metric
+
 HERE = Path(__file__).resolve().parents[2] / "benchmarks" / "regret"
-sys.path.insert(0, str(HERE))
 
-import matrix  # noqa: E402
-import scoring  # noqa: E402
-
-from nginx_tune.documents.scenario import Scenario  # noqa: E402
-from nginx_tune.measure.proof.metrics import find_metric  # noqa: E402
 
 CANDIDATES = matrix.read_candidates(msgspec.toml.decode((HERE / "candidates.toml").read_bytes()))
 CELLS = sorted((HERE / "cells").glob("*.toml"))

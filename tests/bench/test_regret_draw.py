@@ -1,29 +1,23 @@
 """Cells drawn at random: that the lab takes each, and that they differ as the real world does."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
+import draw
+import matrix
 import msgspec
 import pytest
+import run
 from rows import each_row
 
+from nginx_tune.documents.decisions import Decision, Decisions, Setting
+from nginx_tune.documents.measurement import ClassMeasurement, Latency, Measurement
+from nginx_tune.documents.scenario import Scenario, ScenarioRun
+from nginx_tune.documents.verdict import Environment, Verdict
+from nginx_tune.experiment.scenario.files import check_scenario
+
 HERE = Path(__file__).resolve().parents[2] / "benchmarks" / "regret"
-sys.path.insert(0, str(HERE))
 
-import draw  # noqa: E402
-import matrix  # noqa: E402
-import run  # noqa: E402
-
-from nginx_tune.documents.decisions import Decision, Decisions, Setting  # noqa: E402
-from nginx_tune.documents.measurement import (  # noqa: E402
-    ClassMeasurement,
-    Latency,
-    Measurement,
-)
-from nginx_tune.documents.scenario import Scenario, ScenarioRun  # noqa: E402
-from nginx_tune.documents.verdict import Environment, Verdict  # noqa: E402
-from nginx_tune.experiment.scenario.files import check_scenario  # noqa: E402
 
 CANDIDATES = matrix.read_candidates(msgspec.toml.decode((HERE / "candidates.toml").read_bytes()))
 CELLS = dict(draw.draw_cells(seed=5, count=200))

@@ -1,21 +1,19 @@
 """Kept runs of the scenarios: what of a run is kept, and how often a claim held."""
 
-import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
+import scenario_runs
 from rows import each_row
+from scenario_runs import KeptClaim, judged_anew, kept, read, summary
+from scenarios import all_scenarios
 
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.scenario import Claim, ClaimResult, PredictionResult, ScenarioRun
 from nginx_tune.documents.verdict import Environment, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
 
-import scenario_runs  # noqa: E402
-from scenario_runs import KeptClaim, judged_anew, kept, read, summary  # noqa: E402
-from scenarios import all_scenarios  # noqa: E402
 
 SCENARIOS = list(all_scenarios().values())
 SCENARIO = next(one for one in SCENARIOS if one.name == "thread-pools")

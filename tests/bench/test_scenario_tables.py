@@ -1,17 +1,14 @@
 """Scenarios as benchmarks/scenarios.py runs them: short, and complete in their files."""
 
-import sys
 from pathlib import Path
 
 import pytest
+import scenarios
 
 from nginx_tune.experiment.scenario.files import check_scenario
 from nginx_tune.measure.proof.gates import check_expressions
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import scenarios  # noqa: E402
 
 
 def test_scenarios_are_short_and_the_marks_are_there() -> None:

@@ -1,22 +1,18 @@
 """What versions of nginx do with pools, reuseport and a test while they serve (A12, B6)."""
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from nginx_versions import marked
+from versions import WORKERS, look
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.rule import linux
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.nginx.binary import find_series
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from versions import WORKERS, look
 
 
 @pytest.fixture

@@ -22,11 +22,7 @@ from nginx_tune.documents.measured_server import (
 from nginx_tune.documents.observation import Cause
 from nginx_tune.measure.proof.latency import latency_of
 from nginx_tune.observe.causes.naming import find_causes
-from nginx_tune.observe.causes.parts import (
-    arrival_wait_seconds,
-    read_bytes_per_second,
-    what_ran,
-)
+from nginx_tune.observe.causes.parts import arrival_wait_seconds, read_bytes_per_second, what_ran
 
 
 def turns(values: dict[int, int], blocked_seconds: float) -> LoopTurn:

@@ -2,30 +2,11 @@
 
 import msgspec
 from rows import each_row
-from situations import (
-    GIBIBYTE,
-    MEBIBYTE,
-    host,
-    lab_host,
-    lab_load,
-    lines,
-    load,
-    nginx,
-    one,
-    site,
-)
+from situations import GIBIBYTE, MEBIBYTE, host, lab_host, lab_load, lines, load, nginx, one, site
 from situations import decide_without_break_evens as decide
 
-from nginx_tune.documents.facts import (
-    Dataset,
-    PathStorage,
-    Storage,
-)
-from nginx_tune.documents.workload import (
-    ObjectSizes,
-    TlsUse,
-    Workload,
-)
+from nginx_tune.documents.facts import Dataset, PathStorage, Storage
+from nginx_tune.documents.workload import ObjectSizes, TlsUse, Workload
 
 
 @each_row(

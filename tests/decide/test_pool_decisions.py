@@ -26,20 +26,9 @@ from nginx_tune.decide.engine import situation_of
 from nginx_tune.decide.pool_forecast import forecast_gain
 from nginx_tune.decide.pool_plan import plan_pools
 from nginx_tune.documents.base import Provenance
-from nginx_tune.documents.facts import (
-    Cpu,
-    Disk,
-    Facts,
-    Kernel,
-    Memory,
-    PathStorage,
-    Storage,
-)
+from nginx_tune.documents.facts import Cpu, Disk, Facts, Kernel, Memory, PathStorage, Storage
 from nginx_tune.documents.site import CacheBounds
-from nginx_tune.documents.workload import (
-    HttpVersion,
-    Workload,
-)
+from nginx_tune.documents.workload import HttpVersion, Workload
 
 
 def test_the_scenario_is_foreseen() -> None:

@@ -6,29 +6,14 @@ from typing import Any, get_args
 import msgspec
 import pytest
 from rows import each_row
-from situations import (
-    GIBIBYTE,
-    MEBIBYTE,
-    host,
-    lines,
-    load,
-    measured,
-    nginx,
-    one,
-    site,
-)
+from situations import GIBIBYTE, MEBIBYTE, host, lines, load, measured, nginx, one, site
 from situations import decide_without_break_evens as decide
 
 from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.upstreams import as_proposed
 from nginx_tune.documents.decisions import DecisionId, Decisions
-from nginx_tune.documents.facts import (
-    Cpu,
-    Kernel,
-    Limits,
-    Throttled,
-)
+from nginx_tune.documents.facts import Cpu, Kernel, Limits, Throttled
 from nginx_tune.documents.facts_machine import Link, Network
 from nginx_tune.documents.site import Upstream
 from nginx_tune.documents.workload import (

@@ -20,13 +20,7 @@ from tiers import draws
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.inspection import Answer, Capture
 from nginx_tune.errors import UsageError
-from nginx_tune.host import (
-    parse_elf,
-    parse_network,
-    parse_nginx,
-    parse_proc,
-    parse_storage,
-)
+from nginx_tune.host import parse_elf, parse_network, parse_nginx, parse_proc, parse_storage
 from nginx_tune.host.recording import redact
 from nginx_tune.observe.inspect.inspection import replay
 

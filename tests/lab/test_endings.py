@@ -15,16 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from endings import (
-    Run,
-    Surroundings,
-    Workspace,
-    few,
-    labs_seen,
-    make_workspace,
-    running,
-    tell,
-)
+from endings import Run, Surroundings, Workspace, few, labs_seen, make_workspace, running, tell
 from tiers import ALL, REPEAT, dice
 from unprivileged import copy_package
 

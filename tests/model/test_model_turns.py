@@ -12,11 +12,7 @@ from nginx_tune.decide.model.cache import zipf_classes
 from nginx_tune.decide.model.disk import TYPICAL
 from nginx_tune.decide.model.inputs import BlockingInputs
 from nginx_tune.decide.model.reads import SizeGroup, read_path
-from nginx_tune.decide.model.sending import (
-    chunk_wait_seconds,
-    send_seconds,
-    turn_wait,
-)
+from nginx_tune.decide.model.sending import chunk_wait_seconds, send_seconds, turn_wait
 
 TLS = read_path(tls=True, http_version="1.1")
 SITE = BlockingInputs(

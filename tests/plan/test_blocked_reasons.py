@@ -6,13 +6,7 @@ from situations import host, load, nginx, site
 
 from nginx_tune.change.generate.changes import plan_changes
 from nginx_tune.change.plan.changing import as_changes
-from nginx_tune.change.plan.solver import (
-    GOES_WITH,
-    left_alone,
-    needed_by,
-    site_in,
-    with_companions,
-)
+from nginx_tune.change.plan.solver import GOES_WITH, left_alone, needed_by, site_in, with_companions
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.workload import Kind

@@ -14,14 +14,7 @@ from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.change.plan.current import CurrentTree
-from nginx_tune.change.plan.solver import (
-    BRINGS,
-    BY_THREADS,
-    GOES_WITH,
-    RESTS_ON,
-    Solver,
-    site_in,
-)
+from nginx_tune.change.plan.solver import BRINGS, BY_THREADS, GOES_WITH, RESTS_ON, Solver, site_in
 from nginx_tune.cli.deciding import Held, Inputs
 from nginx_tune.cli.plan import Made, settle_choice, tree_with
 from nginx_tune.conf.tree import ConfTree, parse_text, read_tree

@@ -9,14 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from command_line import RunCli
-from http2_peer import (
-    GOAWAY,
-    SETTINGS,
-    Reply,
-    answer,
-    frame,
-    http2_peer,
-)
+from http2_peer import GOAWAY, SETTINGS, Reply, answer, frame, http2_peer
 from nginx_versions import find_nginx, marked
 from probe_loads import SIZES, Nginx, StartNginx, load_class, load_plan
 from started import await_port, children

@@ -8,15 +8,7 @@ import msgspec
 import pytest
 
 from nginx_tune.cli.probe_load import parse_caps
-from nginx_tune.documents.loadplan import (
-    Arrivals,
-    Caps,
-    LoadClass,
-    LoadPlan,
-    Paths,
-    Permit,
-    Target,
-)
+from nginx_tune.documents.loadplan import Arrivals, Caps, LoadClass, LoadPlan, Paths, Permit, Target
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Generator, Measurement
 from nginx_tune.documents.units import number_text, seconds_text

@@ -15,13 +15,7 @@ from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, Priority
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.scenario import (
-    Claim,
-    ExtraVariant,
-    Scenario,
-    ScenarioClass,
-    ScenarioRun,
-)
+from nginx_tune.documents.scenario import Claim, ExtraVariant, Scenario, ScenarioClass, ScenarioRun
 from nginx_tune.errors import MissingToolError, UsageError
 from nginx_tune.experiment.scenario.files import check_scenario, list_scenarios
 from nginx_tune.experiment.scenario.variants import (

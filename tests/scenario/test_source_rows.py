@@ -20,10 +20,7 @@ from nginx_tune.documents.scenario import Claim, RowClaim, Scenarios, SourceRow,
 from nginx_tune.experiment.scenario import variants
 from nginx_tune.experiment.scenario.files import list_scenarios, read_source_rows
 from nginx_tune.report.rule_page import rules_by_id
-from nginx_tune.report.scenario import (
-    render_source_rows_markdown,
-    source_rows_screen,
-)
+from nginx_tune.report.scenario import render_source_rows_markdown, source_rows_screen
 from nginx_tune.report.screen import plain_text
 from nginx_tune.report.terminal.writer import lay_out
 

@@ -19,11 +19,7 @@ from nginx_tune.experiment.target import (
     target_of,
     why_unreachable,
 )
-from nginx_tune.experiment.validate.site_load import (
-    default_load,
-    over_protocols,
-    replay_load,
-)
+from nginx_tune.experiment.validate.site_load import default_load, over_protocols, replay_load
 from nginx_tune.experiment.validate.site_requests import (
     CommonRequests,
     SiteRequests,

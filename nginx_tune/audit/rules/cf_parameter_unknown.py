@@ -7,14 +7,7 @@ from nginx_tune.audit.hit import Hit, MissingFacts, written
 from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.known_directives import rows_of
-from nginx_tune.conf.values import (
-    ArgumentFault,
-    Words,
-    is_open,
-    judge,
-    possible_versions,
-    words_of,
-)
+from nginx_tune.conf.values import ArgumentFault, Words, is_open, judge, possible_versions, words_of
 from nginx_tune.documents.decisions import Evidence
 
 _QUIC_FLAG = "--with-http_v3_module"

@@ -2,10 +2,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts
-from nginx_tune.audit.processes import (
-    events_directive,
-    main_place,
-)
+from nginx_tune.audit.processes import events_directive, main_place
 from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.decide.model.connections import DEFAULT_CONNECTIONS
 from nginx_tune.documents.decisions import Evidence

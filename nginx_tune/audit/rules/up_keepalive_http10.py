@@ -3,12 +3,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts, default, written
 from nginx_tune.audit.rule import Example, Rule, linux
-from nginx_tune.conf.answer_bodies import (
-    UNBUFFERED,
-    is_better_left,
-    stays_at_1_0,
-    unrepeated,
-)
+from nginx_tune.conf.answer_bodies import UNBUFFERED, is_better_left, stays_at_1_0, unrepeated
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.locations import is_for_monitors
 from nginx_tune.conf.upstreams import (

@@ -33,12 +33,7 @@ from nginx_tune.host.door import MOST_BYTES, Host, HostReadError, Missing, read_
 from nginx_tune.host.parse_nginx import VersionOutput, global_directives, parse_start_options
 from nginx_tune.host.parse_proc import parse_parent_pid
 from nginx_tune.nginx.binary import choose_nginx, read_build
-from nginx_tune.nginx.processes import (
-    Master,
-    find_host_masters,
-    find_masters,
-    same_mounts,
-)
+from nginx_tune.nginx.processes import Master, find_host_masters, find_masters, same_mounts
 from nginx_tune.nginx.reload.address import AcceptingSocket, Address, addresses_of, lost_addresses
 from nginx_tune.nginx.reload.workers import (
     Generations,

@@ -38,12 +38,7 @@ from nginx_tune.host.door import Host
 from nginx_tune.nginx.processes import find_orphans
 from nginx_tune.nginx.reload.generation import await_workers, see_answers
 from nginx_tune.nginx.reload.logs import Logs
-from nginx_tune.nginx.reload.workers import (
-    Generations,
-    Process,
-    ReloadError,
-    lives,
-)
+from nginx_tune.nginx.reload.workers import Generations, Process, ReloadError, lives
 
 RELOAD_SECONDS = 20.0
 """Time limit of a reload. nginx first resolves names, and retries ports in use for 2.5 s."""

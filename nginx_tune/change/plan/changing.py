@@ -8,13 +8,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from nginx_tune.change.plan.current import (
-    AT_LEAST,
-    KEPT,
-    CurrentTree,
-    holds,
-    own_blocks,
-)
+from nginx_tune.change.plan.current import AT_LEAST, KEPT, CurrentTree, holds, own_blocks
 from nginx_tune.change.plan.kept import (
     closes_by_default,
     how_it_stays,

@@ -10,11 +10,7 @@ from nginx_tune.change.plan.naming import listen_options
 from nginx_tune.conf.answer_bodies import body_filter
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.http2 import FIELD_SIZE, HEADER_SIZE
-from nginx_tune.conf.listeners import (
-    listeners,
-    newly_multiplexed,
-    tls_servers,
-)
+from nginx_tune.conf.listeners import listeners, newly_multiplexed, tls_servers
 from nginx_tune.conf.scopes import Scope, http_blocks, http_directives, scopes
 from nginx_tune.conf.served import MODULES, sends_no_files, served_paths
 from nginx_tune.conf.tree import ConfTree

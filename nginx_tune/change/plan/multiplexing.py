@@ -37,12 +37,7 @@ from nginx_tune.conf.http2 import (
     http2_fault,
     zone_keys,
 )
-from nginx_tune.conf.listeners import (
-    ListenAddress,
-    listeners,
-    newly_multiplexed,
-    socket_name,
-)
+from nginx_tune.conf.listeners import ListenAddress, listeners, newly_multiplexed, socket_name
 from nginx_tune.conf.scopes import Scope, http_directives, scopes
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.values import parse_bytes, parse_count

@@ -9,11 +9,7 @@ counted the directories.
 
 from nginx_tune.decide.model.blocking import REQUEST_CPU_SECONDS
 from nginx_tune.decide.model.cache import cold_overlap
-from nginx_tune.decide.model.inputs import (
-    BlockingInputs,
-    resident_objects,
-    usable_objects,
-)
+from nginx_tune.decide.model.inputs import BlockingInputs, resident_objects, usable_objects
 from nginx_tune.decide.model.sending import MEMORY_BYTES_PER_SECOND
 
 OPEN_SECONDS = 5e-6

@@ -12,12 +12,7 @@ from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.loadplan import Target
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.scenario import (
-    ExperimentSpec,
-    Scenario,
-    ScenarioRun,
-    VariantText,
-)
+from nginx_tune.documents.scenario import ExperimentSpec, Scenario, ScenarioRun, VariantText
 from nginx_tune.documents.verdict import Environment, Stopped, Verdict
 from nginx_tune.experiment.experiment import Experiment, run_pairs
 from nginx_tune.experiment.operations import MODULE_INSIDE, Variant
@@ -45,12 +40,7 @@ from nginx_tune.experiment.scenario.workload import (
     share_out,
 )
 from nginx_tune.experiment.session import ORIGIN, Session
-from nginx_tune.experiment.view import (
-    build_prefix,
-    merge_views,
-    plan_places,
-    plan_view,
-)
+from nginx_tune.experiment.view import build_prefix, merge_views, plan_places, plan_view
 from nginx_tune.host.live import LiveHost
 from nginx_tune.measure.load.classes import ServedFile, hot_urls, plan_load
 from nginx_tune.measure.proof.gates import judge_claims, judge_predictions, with_rounds

@@ -8,19 +8,12 @@ import msgspec
 
 from nginx_tune.documents.decisions import Decisions, Setting
 from nginx_tune.documents.facts import Nginx
-from nginx_tune.documents.scenario import (
-    ExtraVariant,
-    Scenario,
-    UntriedClaims,
-    VariantSpec,
-)
+from nginx_tune.documents.scenario import ExtraVariant, Scenario, UntriedClaims, VariantSpec
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import MissingToolError, UndecidedError
 from nginx_tune.experiment.operations import Conduct, Variant
-from nginx_tune.experiment.view import (
-    HEADER_WORDS,
-)
+from nginx_tune.experiment.view import HEADER_WORDS
 from nginx_tune.host.door import Missing, attempt
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.programs import ProgramError, find_program

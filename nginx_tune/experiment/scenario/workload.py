@@ -9,11 +9,7 @@ import msgspec
 from nginx_tune.decide.model.cache import zipf_classes
 from nginx_tune.documents.facts import Dataset, Facts
 from nginx_tune.documents.lab import Lab
-from nginx_tune.documents.scenario import (
-    WITHOUT_FILE,
-    Scenario,
-    ScenarioClass,
-)
+from nginx_tune.documents.scenario import WITHOUT_FILE, Scenario, ScenarioClass
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import (
     Concurrency,

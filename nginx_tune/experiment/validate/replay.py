@@ -27,9 +27,7 @@ from nginx_tune.documents.learning import Manifest, ManifestRequest, encode_mani
 from nginx_tune.documents.loadplan import LoadClass
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import UndecidedError, UsageError
-from nginx_tune.experiment.validate.site import (
-    SitePair,
-)
+from nginx_tune.experiment.validate.site import SitePair
 from nginx_tune.nginx.lab.sandbox import Sandbox
 
 

@@ -22,11 +22,7 @@ from nginx_tune.experiment.validate.extra_classes import (
     entry_questions,
     find_extra_classes,
 )
-from nginx_tune.experiment.validate.replay import (
-    Replay,
-    open_replay,
-    replayed_classes,
-)
+from nginx_tune.experiment.validate.replay import Replay, open_replay, replayed_classes
 from nginx_tune.experiment.validate.site import (
     NO_CLASSES,
     NO_FILES_HINT,

@@ -18,9 +18,7 @@ from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.documents.units import bytes_text, plural
-from nginx_tune.experiment.operations import (
-    MadeEnvironment,
-)
+from nginx_tune.experiment.operations import MadeEnvironment
 from nginx_tune.measure.load.classes import ServedFile
 from nginx_tune.nginx.lab.disk_models import describe_disk
 from nginx_tune.nginx.lab.operation import Outgoing, UpstreamProtocol

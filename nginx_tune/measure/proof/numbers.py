@@ -12,12 +12,7 @@ from typing import NamedTuple
 from nginx_tune.documents.measured_class import Http3Streams
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import BetterWhen, Unit
-from nginx_tune.measure.proof.latency import (
-    LatencySample,
-    Reading,
-    read_statistic,
-    sample_of,
-)
+from nginx_tune.measure.proof.latency import LatencySample, Reading, read_statistic, sample_of
 
 Combine = Callable[[list[float]], float]
 

@@ -24,12 +24,7 @@ from nginx_tune.nginx.lab.disk_server import ServerRequest
 from nginx_tune.nginx.lab.disks import Loop
 from nginx_tune.nginx.lab.enclosure import Enclosure
 from nginx_tune.nginx.lab.images import Contents, Image, copy_image, obtain_image
-from nginx_tune.nginx.lab.network import (
-    SERVER_ADDRESS,
-    Certificate,
-    ClientSide,
-    make_certificate,
-)
+from nginx_tune.nginx.lab.network import SERVER_ADDRESS, Certificate, ClientSide, make_certificate
 from nginx_tune.nginx.lab.operation import LOOPBACK, Placement
 from nginx_tune.nginx.lab.origin import OriginRequest, origin_objects
 

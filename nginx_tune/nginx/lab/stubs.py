@@ -16,12 +16,7 @@ from pathlib import Path
 import msgspec
 
 from nginx_tune.errors import NginxTuneError, UndecidedError
-from nginx_tune.host.programs import (
-    own_module,
-    run_program,
-    start_program,
-    start_text_program,
-)
+from nginx_tune.host.programs import own_module, run_program, start_program, start_text_program
 from nginx_tune.nginx.lab.network import make_certificate, open_outside
 from nginx_tune.nginx.lab.operation import Outgoing, Stubs
 from nginx_tune.nginx.lab.stub_server import BODY_BYTES, Endpoint
