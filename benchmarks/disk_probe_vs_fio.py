@@ -67,11 +67,7 @@ def run_ours(device: str, depth: int, seconds: float) -> FioReads:
 
 def run_theirs(device: str, depth: int, seconds: float) -> FioReads:
     return run_fio(
-        device,
-        read_bytes=READ_BYTES,
-        depth=depth,
-        seconds=seconds,
-        warmup_seconds=WARMUP_SECONDS,
+        device, read_bytes=READ_BYTES, depth=depth, seconds=seconds, warmup_seconds=WARMUP_SECONDS
     )
 
 

@@ -47,10 +47,7 @@ class Cost(NamedTuple):
 def commands(log: str) -> dict[str, list[str]]:
     """The timed commands, by their names in the table."""
     learn = [sys.executable, "-m", "nginx_tune", "learn", log, "--log-format", FORMAT]
-    found = {
-        "nginx-tune learn": learn,
-        "awk": ["awk", AWK, log],
-    }
+    found = {"nginx-tune learn": learn, "awk": ["awk", AWK, log]}
     if shutil.which("goaccess"):
         found["goaccess"] = [
             "goaccess", log, "--log-format", GOACCESS, "--date-format", "%d/%b/%Y",

@@ -49,9 +49,7 @@ def limited(
     group = LabCgroups(f"disk-probe-{own_name()}")
     own = Path("/proc/self/cgroup").read_text()
     group.limit_reads(
-        device_number(device),
-        bytes_per_second=bytes_per_second,
-        reads_per_second=reads_per_second,
+        device_number(device), bytes_per_second=bytes_per_second, reads_per_second=reads_per_second
     )
     controller = group.use("blkio")
     home = _home(controller.parent, controller.version, own)

@@ -95,10 +95,7 @@ def _objects(value: Any, place: str) -> Iterator[tuple[str, dict[str, str]]]:
             if isinstance(part, dict)
             or (isinstance(part, list) and any(isinstance(one, dict) for one in part))
         }
-        yield (
-            place,
-            {key: json.dumps(part) for key, part in value.items() if key not in nested},
-        )
+        yield (place, {key: json.dumps(part) for key, part in value.items() if key not in nested})
         for key, part in nested.items():
             yield from _objects(part, f"{place}.{key}".lstrip("."))
 

@@ -97,11 +97,7 @@ def _name(row: Any, values: tuple[Any, ...], number: int, ids: Ids) -> str:
     return ids[number] if ids is not None else ", ".join(map(repr, values))[:200]
 
 
-def _told(
-    test: Callable[..., None],
-    failures: dict[str, BaseException],
-    count: int,
-) -> str:
+def _told(test: Callable[..., None], failures: dict[str, BaseException], count: int) -> str:
     """Every row that failed, and what was wrong in the first of them."""
     lines = [f"{len(failures)} of {count} rows fail: {'; '.join(failures)}"]
     for name, why in list(failures.items())[:SHOWN_ROWS]:

@@ -35,8 +35,7 @@ def test_a_port_whose_neighbour_somebody_has_is_not_given(
 
 
 @each_row(
-    ("said", "below"),
-    [("32768\t60999\n", 32_768), ("1024\t65535\n", 49_152), (None, 49_152)],
+    ("said", "below"), [("32768\t60999\n", 32_768), ("1024\t65535\n", 49_152), (None, 49_152)]
 )
 def test_there_are_ports_whatever_clients_are_given(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str | None, below: int

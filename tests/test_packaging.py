@@ -183,10 +183,7 @@ def test_the_page_of_an_index_has_no_link_into_the_checkout() -> None:
 def test_with_cargo_one_wheel_serves_every_python_and_holds_a_static_probe(tmp_path: Path) -> None:
     target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "probes" / "target"))
     result = build(
-        tmp_path,
-        is_built_anew=False,
-        CARGO_TARGET_DIR=target,
-        NGINX_TUNE_REQUIRE_RUST="1",
+        tmp_path, is_built_anew=False, CARGO_TARGET_DIR=target, NGINX_TUNE_REQUIRE_RUST="1"
     )
     assert result.returncode == 0, result.stderr
     name, files = names(tmp_path)

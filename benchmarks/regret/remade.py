@@ -76,10 +76,7 @@ def _with_range(one: PredictionResult, made: Decisions) -> PredictionResult | No
         for predicted in decision.predicted:
             if (decision.id, predicted.metric) == (one.decision, one.metric):
                 return msgspec.structs.replace(
-                    one,
-                    low=predicted.low,
-                    expected=predicted.expected,
-                    high=predicted.high,
+                    one, low=predicted.low, expected=predicted.expected, high=predicted.high
                 )
     return None
 

@@ -98,11 +98,7 @@ def _scenarios(names: Iterable[str], rounds: int, seconds: float | None) -> dict
         sys.exit(f"no cell '{unknown[0]}'; there are {', '.join(paths)}")
     return {
         name: matrix.scenario_of(
-            name,
-            msgspec.toml.decode(path.read_bytes()),
-            candidates,
-            rounds=rounds,
-            seconds=seconds,
+            name, msgspec.toml.decode(path.read_bytes()), candidates, rounds=rounds, seconds=seconds
         )
         for name, path in paths.items()
         if name in wanted

@@ -99,9 +99,7 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
     "them.",
 )
 @click.option(
-    "--accept-lost",
-    is_flag=True,
-    help="Accept that nginx listens on fewer addresses afterwards.",
+    "--accept-lost", is_flag=True, help="Accept that nginx listens on fewer addresses afterwards."
 )
 @click.option(
     "--dry-run",

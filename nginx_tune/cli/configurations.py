@@ -369,11 +369,7 @@ def read_planned(
             f"here is different, for example {shown_path(names[0])}",
             hint="make the plan on the host of that configuration",
         )
-    return Planned(
-        tree,
-        read_tree(plan.conf_path, Overlaid(reader, files), prefix=base),
-        files,
-    )
+    return Planned(tree, read_tree(plan.conf_path, Overlaid(reader, files), prefix=base), files)
 
 
 def believed_plan(path: str) -> Plan:

@@ -297,10 +297,7 @@ def _served(kind: Kind, current: FilledSite, named: Sequence[str]) -> list[str]:
 
 
 def _live(
-    served: Sequence[str],
-    datasets: Sequence[str],
-    nginx_binary: str | None,
-    conf_path: str | None,
+    served: Sequence[str], datasets: Sequence[str], nginx_binary: str | None, conf_path: str | None
 ) -> Facts:
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # not needed with --facts
     from nginx_tune.observe.inspect.facts import (  # noqa: PLC0415
@@ -389,10 +386,7 @@ def read_held(
     def fill_current(site: Site, nginx: Nginx, recorded: Sequence[AccessLog] | None) -> FilledSite:
         nonlocal tree
         tree = _configuration(
-            *(conf_path, prefix, nginx),
-            maps=maps,
-            is_recorded=recorded is not None,
-            to_run=to_run,
+            *(conf_path, prefix, nginx), maps=maps, is_recorded=recorded is not None, to_run=to_run
         )
         site = site_of(tree, site, nginx)
         is_for_host = tree.maps is None or named["facts_path"] == LIVE

@@ -148,8 +148,7 @@ def read_facts_and_workload(
         return GivenInputs(facts, workload, None, link, nginx_version)
     if facts_path is not None:
         raise UsageError(
-            f"--facts {facts_path} and a described host exclude each other",
-            hint="give one of them",
+            f"--facts {facts_path} and a described host exclude each other", hint="give one of them"
         )
     return GivenInputs(described_facts(described), workload, described, None, nginx_version)
 

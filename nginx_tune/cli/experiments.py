@@ -169,10 +169,7 @@ def _read_sides(
         baseline=trees[0],
         candidate=trees[1],
         lab=lab,
-        prefixes=(
-            started_with(prefix, builds[0], names),
-            started_with(prefix, builds[1], names),
-        ),
+        prefixes=(started_with(prefix, builds[0], names), started_with(prefix, builds[1], names)),
         builds=(read_linked(host, builds[0]), read_linked(host, builds[1])),
         planned=planned,
     )

@@ -57,10 +57,7 @@ _STATUS_MODULE = "--with-http_stub_status_module"
     help="Compare FILE with the result, without comments; exit 1 with a diff if they differ.",
 )
 @click.option(
-    "--save-facts",
-    type=RESULT_FILE,
-    metavar="FILE",
-    help="Write the facts that were used to FILE.",
+    "--save-facts", type=RESULT_FILE, metavar="FILE", help="Write the facts that were used to FILE."
 )
 @output_options("nginx", "json", "md")
 @click.pass_context

@@ -137,11 +137,7 @@ def _datasets(ctx: click.Context, option: click.Parameter, values: tuple[str, ..
     metavar="RATIO",
     help="Count all files of a dataset, but read the sizes of only this share.",
 )
-@click.option(
-    "--utilisation",
-    is_flag=True,
-    help="Measure for a second how busy the disks are.",
-)
+@click.option("--utilisation", is_flag=True, help="Measure for a second how busy the disks are.")
 @click.option(
     "--disks",
     is_flag=True,

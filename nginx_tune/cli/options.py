@@ -305,19 +305,12 @@ _NGINX_OPTIONS = (
         metavar="BIN",
         help="The nginx program to use; default: the running nginx, else the installed one.",
     ),
-    click.option(
-        "--trust",
-        "trusts_named",
-        is_flag=True,
-        help=_TRUST_HELP,
-    ),
+    click.option("--trust", "trusts_named", is_flag=True, help=_TRUST_HELP),
 )
 
 
 against_nginx_option = click.option(
-    "--against-nginx",
-    metavar="BIN",
-    help="The baseline's nginx, if different.",
+    "--against-nginx", metavar="BIN", help="The baseline's nginx, if different."
 )
 
 
@@ -333,14 +326,7 @@ def nginx_options(function: F) -> F:
     return option_group(_NGINX_OPTIONS)(called)  # type: ignore[return-value]  # but for its options
 
 
-_TRUSTING_OPTIONS = (
-    _NGINX_OPTIONS[0],
-    click.option(
-        "--trust",
-        is_flag=True,
-        help=_TRUST_HELP,
-    ),
-)
+_TRUSTING_OPTIONS = (_NGINX_OPTIONS[0], click.option("--trust", is_flag=True, help=_TRUST_HELP))
 
 
 def trusting_options(function: F) -> F:
@@ -432,12 +418,7 @@ store_option = click.option(
 
 
 def keep_run(
-    ctx: click.Context,
-    result: KeptResult,
-    *,
-    kind: RunKind,
-    name: str,
-    clock: Clock,
+    ctx: click.Context, result: KeptResult, *, kind: RunKind, name: str, clock: Clock
 ) -> None:
     """Store a run and print its id; a failure is only reported, since the run is still valid."""
     from nginx_tune.errors import UndecidedError  # noqa: PLC0415  # heavy imports stay here

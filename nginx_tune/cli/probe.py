@@ -70,13 +70,7 @@ def command(
     plan = permit_target(plan, allow_targets=allow_targets, allow_live=allow_live)
     if not objectives:
         return _measure(
-            ctx,
-            plan,
-            formats,
-            output,
-            what=what,
-            requires=requires,
-            histograms=histograms,
+            ctx, plan, formats, output, what=what, requires=requires, histograms=histograms
         )
     if requires:
         raise UsageError(
@@ -209,12 +203,7 @@ def _search(
 
 
 def _read_plan(
-    ctx: click.Context,
-    what: str,
-    load: dict[str, Any],
-    *,
-    stripe: str | None,
-    start_at: str | None,
+    ctx: click.Context, what: str, load: dict[str, Any], *, stripe: str | None, start_at: str | None
 ) -> LoadPlan:
     """The load plan from a URL and options, or from a file, with this host's stripe and start."""
     import msgspec  # noqa: PLC0415

@@ -318,12 +318,7 @@ def _sides(
         )
     else:
         read = partial(
-            read_configuration,
-            host,
-            prefix=prefix,
-            default_prefix=own,
-            nginx=nginx,
-            to_run=True,
+            read_configuration, host, prefix=prefix, default_prefix=own, nginx=nginx, to_run=True
         )
         old = read(named.old or "")
         if named.new is not None:

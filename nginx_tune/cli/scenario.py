@@ -95,11 +95,7 @@ def show_command(name: str) -> None:
 @click.argument("name", metavar="NAME|FILE")
 @click.option("--pairs", type=Whole(1, 100), help="Pairs of runs; default: the scenario's.")
 @click.option(
-    "--duration",
-    "duration",
-    type=DURATION,
-    metavar="TIME",
-    help="Measured time of a run, e.g. 8s.",
+    "--duration", "duration", type=DURATION, metavar="TIME", help="Measured time of a run, e.g. 8s."
 )
 @click.option(
     "--seed",

@@ -350,12 +350,7 @@ _DECIDING: Mapping[str, SettingRule] = {"facts": input_below, "root": input_belo
 _JUDGED: Mapping[str, SettingRule] = {"require": preference, "primary": preference, **_FORMAT}
 
 ALLOWED: Mapping[str, Mapping[str, SettingRule]] = {
-    "check": {
-        "map": map_below,
-        "accept_missing": preference,
-        "facts": input_below,
-        **_DESCRIBED,
-    },
+    "check": {"map": map_below, "accept_missing": preference, "facts": input_below, **_DESCRIBED},
     "inspect": _FORMAT,
     "collector": {},
     "observe": {"objective": preference, **_FORMAT},

@@ -73,11 +73,7 @@ def command(
     )
     sizing, scenario = _with_proof(sizes, sizes.sizing(), ctx)
     write_screen(
-        lambda: sizing_screen(sizing),
-        sizing,
-        formats,
-        output,
-        scenario=lambda: _scenario(scenario),
+        lambda: sizing_screen(sizing), sizing, formats, output, scenario=lambda: _scenario(scenario)
     )
 
 

@@ -180,9 +180,7 @@ class _Asked(NamedTuple):
     help="Speed of the replay (--manifest): recorded seconds per second.",
 )
 @click.option(
-    "--workload",
-    metavar="FILE",
-    help="Use the rate and popularity of a workload ('learn', JSON).",
+    "--workload", metavar="FILE", help="Use the rate and popularity of a workload ('learn', JSON)."
 )
 @click.option(
     "--seed",
@@ -348,7 +346,5 @@ def _load_named(asked: _Asked) -> SiteLoad:
             f"{asked.manifest}: not a manifest", hint="nginx-tune learn LOG --manifest FILE"
         )
     return replay_load(
-        absolute_path(asked.manifest),
-        speed=asked.speed,
-        hashed=head.get("paths") != "kept",
+        absolute_path(asked.manifest), speed=asked.speed, hashed=head.get("paths") != "kept"
     )

@@ -308,8 +308,7 @@ COMMERCIAL: Mapping[str, frozenset[str]] = {
     "limit_req_zone": frozenset({"sync"}),
     "limit_conn_zone": frozenset({"sync"}),
     **dict.fromkeys(
-        _CACHE_PATHS,
-        frozenset({"purger=", "purger_files=", "purger_sleep=", "purger_threshold="}),
+        _CACHE_PATHS, frozenset({"purger=", "purger_files=", "purger_sleep=", "purger_threshold="})
     ),
 }
 """Parameters of nginx Plus and forks, some of which nginx adopted later."""

@@ -171,13 +171,7 @@ def _split(s: Situation) -> list[Setting]:
             reason="spreads the keys; an object is always in the same cache",
             lines=lines,
         ),
-        setting(
-            "cache-layout",
-            "location",
-            "proxy_cache",
-            "cache_$disk",
-            reason=_why_several(s),
-        ),
+        setting("cache-layout", "location", "proxy_cache", "cache_$disk", reason=_why_several(s)),
     ]
 
 

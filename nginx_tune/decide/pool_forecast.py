@@ -305,9 +305,7 @@ def _total_ratio(
 
 
 def _range(
-    metric: str,
-    ratio: Callable[[Prediction, float, float], float],
-    cases: list[Prediction],
+    metric: str, ratio: Callable[[Prediction, float, float], float], cases: list[Prediction]
 ) -> Predicted:
     """A ratio that depends on the times of a hot request without and with pools.
 

@@ -163,9 +163,7 @@ def _pools(s: Situation, judgement: PoolJudgement, independence: Independence) -
         independence,
         size,
         *_within_all(
-            size_cold_pool(size, s.disk.heads, s.workers),
-            size_hot_pool(hot, s.workers),
-            s.workers,
+            size_cold_pool(size, s.disk.heads, s.workers), size_hot_pool(hot, s.workers), s.workers
         ),
         load_known=load_known,
     )
@@ -268,8 +266,7 @@ def _judge_reads(s: Situation, i: BlockingInputs, p: Prediction) -> PoolJudgemen
     if s.network_filesystem is not None:
         why = f"{data} of data, {cache} of page cache: misses are read from {s.network_filesystem}"
         return _of_known_build(
-            s,
-            PoolJudgement("enable", f"{why}, and a stalled server would block whole workers"),
+            s, PoolJudgement("enable", f"{why}, and a stalled server would block whole workers")
         )
     if p.pools_pay:
         why = f"{data} of data, {cache} of page cache: misses block the loop{_others_wait(s)}"

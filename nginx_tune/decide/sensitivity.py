@@ -194,13 +194,7 @@ def with_break_evens(decide: Decide, decision: Decision, s: Situation, plan: Poo
 
 
 def _break_even(
-    decide: Decide,
-    decision: Decision,
-    s: Situation,
-    plan: PoolPlan,
-    fact: str,
-    *,
-    needs_plan: bool,
+    decide: Decide, decision: Decision, s: Situation, plan: PoolPlan, fact: str, *, needs_plan: bool
 ) -> BreakEven | None:
     movable = MOVABLE[fact]
     quantity = movable.read(s)

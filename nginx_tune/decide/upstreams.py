@@ -336,9 +336,7 @@ def decide_streaming(s: Situation, _plan: PoolPlan) -> Decision:
     evidence = _stream_evidence(s)
     if not evidence:
         return not_applicable(
-            "streaming",
-            "No event streams are known.",
-            flips="[site] streams names their locations",
+            "streaming", "No event streams are known.", flips="[site] streams names their locations"
         )
     if s.kind in ("static", "media") and not s.site.upstreams:
         return not_applicable(

@@ -199,7 +199,7 @@ def decide_connections(s: Situation, _plan: PoolPlan) -> Decision:
         settings=[
             setting(
                 "connections", "events", "worker_connections", str(d.connections), reason=reason
-            ),
+            )
         ],
         evidence=known(
             s.concurrency,

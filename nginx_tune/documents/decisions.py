@@ -38,14 +38,7 @@ DecisionId = Literal[
 ]
 
 DecisionVerdict = Literal[
-    "enable",
-    "disable",
-    "raise",
-    "lower",
-    "set",
-    "keep",
-    "not_applicable",
-    "not_enough_evidence",
+    "enable", "disable", "raise", "lower", "set", "keep", "not_applicable", "not_enough_evidence"
 ]
 
 Confidence = Literal["high", "medium", "low"]

@@ -130,11 +130,7 @@ class LabLink(Part, frozen=True, kw_only=True):
     """One-way delay, which needs the kernel's netem."""
 
 
-TCP_SETTINGS = (
-    "net.ipv4.tcp_congestion_control",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-)
+TCP_SETTINGS = ("net.ipv4.tcp_congestion_control", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem")
 """The network sysctls that a lab sets."""
 
 

@@ -156,10 +156,7 @@ def _load_cache_index(request: RunRequest, lab: OpenLab) -> None:
 
 
 def _measure(
-    request: RunRequest,
-    lab: OpenLab,
-    resident_before: int | None,
-    progress: Progress,
+    request: RunRequest, lab: OpenLab, resident_before: int | None, progress: Progress
 ) -> Measurement:
     stderr_path = STATE / f"{request.variant.name}.stderr"
     log = request.variant.error_log or str(stderr_path)
@@ -200,10 +197,7 @@ def _measure(
         refused_calls=instance.refused_calls(),
     )
     return msgspec.structs.replace(
-        measurement,
-        variant=request.variant.name,
-        number=request.number,
-        server=server,
+        measurement, variant=request.variant.name, number=request.number, server=server
     )
 
 

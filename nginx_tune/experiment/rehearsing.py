@@ -109,10 +109,7 @@ class _Turn:
         is_up = bool(_workers(self._server))
         plan = self._reached_plan()
         used_before = _cpu_seconds(self._server.processes())
-        with (
-            HeldClients(self._reached_clients() if is_up else []) as held,
-            _Load(plan) as load,
-        ):
+        with HeldClients(self._reached_clients() if is_up else []) as held, _Load(plan) as load:
             load.wait(plan.warmup_seconds + request.before_seconds)
             turned, changed_unix, ended_unix = self._turn(held)
             load.wait(request.after_seconds)
@@ -120,11 +117,7 @@ class _Turn:
             measurement = load.finish()
         used = _cpu_seconds(self._server.processes()) - used_before
         measurement = with_interference(measurement, max(used, 0.0))
-        phases = split_phases(
-            measurement,
-            changed_unix=changed_unix,
-            ended_unix=ended_unix,
-        )
+        phases = split_phases(measurement, changed_unix=changed_unix, ended_unix=ended_unix)
         classes = measurement.classes.values()
         kinds = dict.fromkeys(kind for item in classes for kind in item.errors)
         failed = {kind: sum(item.errors.get(kind, 0) for item in classes) for kind in kinds}

@@ -36,24 +36,14 @@ _WAITS: dict[StandIn, WaitingBy] = {"raw-blocking-accept": "blocking", "raw-epol
 
 
 def start_stand_in(
-    which: StandIn,
-    *,
-    port: int,
-    workers: int,
-    log: Path,
-    stderr_path: Path,
-    cpus: Sequence[int],
+    which: StandIn, *, port: int, workers: int, log: Path, stderr_path: Path, cpus: Sequence[int]
 ) -> BareInstance:
     """Start a bare server that accepts connections."""
     command = raw_accept_command(
         _WAITS[which], python=sys.executable, port=port, workers=workers, log=log
     )
     return start_bare(
-        command,
-        stderr_path=stderr_path,
-        address=("127.0.0.1", port),
-        cpus=cpus,
-        workers=workers,
+        command, stderr_path=stderr_path, address=("127.0.0.1", port), cpus=cpus, workers=workers
     )
 
 

@@ -256,9 +256,7 @@ def split_cpus(cpus: list[int], *, separate: bool) -> tuple[list[int], list[int]
 
 def place_site(site: Site, lab: Lab, placement: Placement) -> Site:
     """The site with the address, certificate, origin and cache of the lab."""
-    changes: dict[str, object] = {
-        "listen": [_listen(listen, placement) for listen in site.listen],
-    }
+    changes: dict[str, object] = {"listen": [_listen(listen, placement) for listen in site.listen]}
     if placement.certificate is not None and placement.certificate_key is not None:
         changes["tls"] = SiteTls(
             certificate=placement.certificate, certificate_key=placement.certificate_key

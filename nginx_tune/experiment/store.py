@@ -71,12 +71,7 @@ class Clock:
 
 
 def store_run(
-    result: KeptResult,
-    *,
-    kind: RunKind,
-    name: str,
-    clock: Clock,
-    directory: Path | None = None,
+    result: KeptResult, *, kind: RunKind, name: str, clock: Clock, directory: Path | None = None
 ) -> RunSummary:
     """Keep a result; returns its summary.
 
@@ -202,12 +197,7 @@ def _read_summary(line: bytes, path: Path) -> RunSummary:
 
 
 def _summary(
-    result: KeptResult,
-    *,
-    run_id: str,
-    kind: RunKind,
-    name: str,
-    clock: Clock,
+    result: KeptResult, *, run_id: str, kind: RunKind, name: str, clock: Clock
 ) -> RunSummary:
     started = RunSummary(
         id=run_id,

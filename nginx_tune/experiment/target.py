@@ -128,11 +128,7 @@ def spoken_plainly(tree: ConfTree, server: Directive) -> list[tuple[SocketName, 
 
 
 def _named(
-    tree: ConfTree,
-    server: Directive,
-    places: Sequence[tuple[SocketName, Target]],
-    *,
-    is_quic: bool,
+    tree: ConfTree, server: Directive, places: Sequence[tuple[SocketName, Target]], *, is_quic: bool
 ) -> Iterator[Target]:
     """The places in order of preference, each with a host; places without a host are left out."""
     every = [group for group in _listening(_Tree(tree)).hosts if group.is_quic == is_quic]

@@ -299,10 +299,7 @@ class ShownFiles:
         self._seen: dict[str, bytes] = {}
 
     def lay(
-        self,
-        of_variant: Mapping[str, Mapping[str, bytes]],
-        directory: Path,
-        enclosure: Enclosure,
+        self, of_variant: Mapping[str, Mapping[str, bytes]], directory: Path, enclosure: Enclosure
     ) -> None:
         """Mount copies from a directory over the files of all variants; missing files are empty.
 

@@ -34,12 +34,7 @@ _SKMEMINFO, _DROPS = 7, 8
 
 _SIOCETHTOOL = 0x8946
 _GSET, _GRINGPARAM, _GCHANNELS = 0x1, 0x10, 0x3C
-_OFFLOADS = (
-    ("tso", 0x1E),
-    ("gso", 0x23),
-    ("gro", 0x2B),
-    ("sg", 0x18),
-)
+_OFFLOADS = (("tso", 0x1E), ("gso", 0x23), ("gro", 0x2B), ("sg", 0x18))
 """Source of the numbers above:
 include/uapi/linux/{netlink,rtnetlink,if_link,inet_diag,ethtool}.h."""
 

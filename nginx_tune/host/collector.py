@@ -7,15 +7,7 @@ from nginx_tune import __version__
 from nginx_tune.host.kernel import NETWORK_SYSCTLS, SYSCTLS
 from nginx_tune.host.parse_nginx import COMMS, NAMES
 
-_PARTS = (
-    "redaction",
-    "parse_elf",
-    "trust",
-    "programs",
-    "lab_mark",
-    "collect_here",
-    "collect",
-)
+_PARTS = ("redaction", "parse_elf", "trust", "programs", "lab_mark", "collect_here", "collect")
 _TABLES = {
     "SYSCTLS": SYSCTLS,
     "NETWORK_SYSCTLS": NETWORK_SYSCTLS,

@@ -23,10 +23,7 @@ from nginx_tune.host.parse_proc import (
     parse_throttling,
 )
 
-_CPUSET_FILES = {
-    1: ("cpuset.effective_cpus", "cpuset.cpus"),
-    2: ("cpuset.cpus.effective",),
-}
+_CPUSET_FILES = {1: ("cpuset.effective_cpus", "cpuset.cpus"), 2: ("cpuset.cpus.effective",)}
 
 
 def read_cpu(host: Host, *, process: str = "self") -> tuple[Cpu, Gaps]:

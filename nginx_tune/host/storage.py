@@ -98,11 +98,7 @@ def read_storage(
     layers = [resolver.layers[name] for name in sorted(resolver.layers)]
     return (
         Storage(
-            paths=placed,
-            disks=disks,
-            layers=layers,
-            arrays=arrays,
-            independent_disk_count=count,
+            paths=placed, disks=disks, layers=layers, arrays=arrays, independent_disk_count=count
         ),
         gaps,
     )
@@ -360,10 +356,7 @@ class PathResolver:
             return
         disk, gaps = read_disk(self._host, first)
         reason = f"{disk.class_reason} (by path {paths[0]} of {len(paths)})"
-        self.disks[name] = (
-            replace(disk, name=name, paths=paths, class_reason=reason),
-            gaps,
-        )
+        self.disks[name] = (replace(disk, name=name, paths=paths, class_reason=reason), gaps)
 
     def _under_file(self, loop: str, path: str, below: _Below, depth: int) -> None:
         """Follow the file of a loop device to its disk."""

@@ -121,12 +121,7 @@ def distrust_opened(link: str) -> str:
 class _Looker:
     """Checks files and what they load, each only once."""
 
-    def __init__(
-        self,
-        *,
-        sticky_will_do: bool = False,
-        handed_by: Optional[int] = None,
-    ) -> None:
+    def __init__(self, *, sticky_will_do: bool = False, handed_by: Optional[int] = None) -> None:
         self._sticky_will_do = sticky_will_do
         self._owners = frozenset({0, os.geteuid()}) if not acts_as_root() else frozenset({0})
         self._group = None if os.geteuid() == 0 else os.getegid()  # type: Optional[int]

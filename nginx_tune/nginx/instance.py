@@ -283,10 +283,7 @@ def _wait_ready(instance: RunningNginx, address: SocketPlace) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while True:
         instance.check()
-        with (
-            contextlib.suppress(OSError),
-            connect(address, pid=instance.pid, timeout_seconds=1.0),
-        ):
+        with contextlib.suppress(OSError), connect(address, pid=instance.pid, timeout_seconds=1.0):
             instance.check()
             if not _is_binding(instance):
                 _wait_workers(instance, deadline)

@@ -150,10 +150,7 @@ class RevisionReader:
 
 def _git(directory: str, *arguments: str, fault: str = "") -> bytes:
     try:
-        run = run_program(
-            ["git", "-C", directory, *arguments],
-            environment=_ENVIRONMENT,
-        )
+        run = run_program(["git", "-C", directory, *arguments], environment=_ENVIRONMENT)
     except ProgramError as error:
         raise MissingToolError(f"git: {error}", hint="apt-get install git") from None
     if run.returncode != 0:

@@ -273,10 +273,7 @@ class Learnt(NamedTuple):
 
 
 def read_logs(
-    files: LogFiles,
-    plan: LearnPlan,
-    *,
-    on_progress: Callable[[str], None] = lambda _: None,
+    files: LogFiles, plan: LearnPlan, *, on_progress: Callable[[str], None] = lambda _: None
 ) -> Learnt:
     """Read the logs and add up their requests.
 

@@ -120,10 +120,7 @@ class WaitingLook(NamedTuple):
 
 
 def look_at_waiting(
-    master: int,
-    workers: Sequence[int],
-    ports: AbstractSet[int],
-    turns: TurnTaking | None = None,
+    master: int, workers: Sequence[int], ports: AbstractSet[int], turns: TurnTaking | None = None
 ) -> WaitingLook | Missing:
     """Sample the connections of these workers; ``turns`` has the results of earlier samples."""
     held: dict[int, set[int]] = {}

@@ -347,10 +347,7 @@ def _gauge(name: str, text: str, value: float) -> MetricFamily:
 
 
 def _of_classes(
-    name: str,
-    text: str,
-    classes: dict[str, ClassMeasurement],
-    field: str,
+    name: str, text: str, classes: dict[str, ClassMeasurement], field: str
 ) -> MetricFamily:
     samples = tuple(
         MetricSample(getattr(item, field), {"class": class_name})

@@ -81,12 +81,7 @@ def scenario_parts(scenario: Scenario) -> Screen:
     """The tables of the page, and the command that runs the scenario."""
     head = ("source", "claim", "expected", "source's figure")
     claims = [
-        (
-            c.source_row or "–",
-            one_line(c.name),
-            expected_text(c),
-            one_line(c.source_figure) or "–",
-        )
+        (c.source_row or "–", one_line(c.name), expected_text(c), one_line(c.source_figure) or "–")
         for c in scenario.claims
     ]
     loads = [(c.name, _load(c)) for c in scenario.classes]
@@ -192,11 +187,7 @@ def _setting(setting: Setting) -> str:
     return one_line(" ".join([setting.directive, *setting.args]) + place)
 
 
-_SOURCES = {
-    "random": "random files",
-    "hot": "one file",
-    "memory": "no file",
-}
+_SOURCES = {"random": "random files", "hot": "one file", "memory": "no file"}
 
 
 def _load(item: ScenarioClass) -> str:

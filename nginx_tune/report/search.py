@@ -56,10 +56,7 @@ def search_screen(search: Search) -> Screen:
         [Line(search_sentence(search), "answer")],
         _candidates(search),
         _against_recommended(search),
-        [
-            Line(_SUBJECT[search.answer], "heading"),
-            Line(verdict_sentence(search.against_today)),
-        ],
+        [Line(_SUBJECT[search.answer], "heading"), Line(verdict_sentence(search.against_today))],
         *particulars(search.against_today),
         _spent(search),
         environment_block(search.against_today),

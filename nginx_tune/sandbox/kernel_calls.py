@@ -225,10 +225,7 @@ def answer_call(listener: int, call: StoppedCall, *, error: int) -> None:
 def landlock_version() -> int:
     """The kernel's active Landlock version; 0 without Landlock."""
     status = _libc.syscall(
-        ctypes.c_long(_LANDLOCK_CREATE),
-        None,
-        ctypes.c_size_t(0),
-        ctypes.c_uint(_LANDLOCK_VERSION),
+        ctypes.c_long(_LANDLOCK_CREATE), None, ctypes.c_size_t(0), ctypes.c_uint(_LANDLOCK_VERSION)
     )
     return max(0, int(status))
 

@@ -239,11 +239,7 @@ class Entrance:
 
 
 def run_inside(
-    argv: list[str],
-    sandbox: Prepared,
-    timeout_seconds: float,
-    *,
-    join_files: Sequence[Path] = (),
+    argv: list[str], sandbox: Prepared, timeout_seconds: float, *, join_files: Sequence[Path] = ()
 ) -> tuple[ProgramResult, list[str]]:
     """Run a program in a sandbox; returns its output and the system calls refused to it.
 

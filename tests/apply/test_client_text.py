@@ -185,10 +185,7 @@ pieces = st.lists(
 )
 messages = st.lists(
     st.tuples(
-        pieces | st.none(),
-        st.sampled_from(LEVELS),
-        st.integers(0, LONGEST - 100),
-        st.booleans(),
+        pieces | st.none(), st.sampled_from(LEVELS), st.integers(0, LONGEST - 100), st.booleans()
     ),
     max_size=40,
 )

@@ -109,9 +109,7 @@ def test_it_refuses_what_apply_refuses(make_site: Callable[..., Site], why: str)
     assert snapshot(site.tree) == before
 
 
-def test_a_canary_that_answers_badly_is_seen_before(
-    make_site: Callable[..., Site],
-) -> None:
+def test_a_canary_that_answers_badly_is_seen_before(make_site: Callable[..., Site]) -> None:
     site = make_site()
     edits = {"conf.d/site.conf": site.server(EDIT)}
     site.ask()

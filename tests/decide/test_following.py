@@ -115,9 +115,7 @@ CASES: dict[str, tuple[Facts, Workload, Site]] = {
     ),
     "two roots by prefix, FreeBSD": (
         host(
-            disks=2,
-            kernel=Kernel(system="FreeBSD"),
-            nginx=nginx(flags=[*FLAGS, "--with-file-aio"]),
+            disks=2, kernel=Kernel(system="FreeBSD"), nginx=nginx(flags=[*FLAGS, "--with-file-aio"])
         ),
         load(),
         msgspec.structs.replace(LOGGED, roots=["/srv/1", "/srv/2"], root_prefixes=["/a/", "/b/"]),

@@ -153,8 +153,7 @@ def test_what_decisions_ask_of_a_host_is_taken_from_their_plan() -> None:
 
 
 @each_row(
-    "setting",
-    [*windows("sda; reboot", "../sda", "sd\na", '"', ""), asked("kernel.sysrq", 1)],
+    "setting", [*windows("sda; reboot", "../sda", "sd\na", '"', ""), asked("kernel.sysrq", 1)]
 )
 def test_a_plan_of_a_stranger_names_no_other_device_or_setting(setting: HostSetting) -> None:
     (part,) = host_parts([decision(*windows("sda"))], Facts())

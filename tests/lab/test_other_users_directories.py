@@ -76,10 +76,7 @@ def test_temporary_files_go_to_a_directory_of_another_user(place: Path, where: s
 
 @pytest.mark.parametrize(
     "owner",
-    [
-        pytest.param(0, id="roots"),
-        pytest.param(NOBODY, id="callers", marks=pytest.mark.thorough),
-    ],
+    [pytest.param(0, id="roots"), pytest.param(NOBODY, id="callers", marks=pytest.mark.thorough)],
 )
 def test_what_nginx_writes_beside_its_configuration_may_be_there(place: Path, owner: int) -> None:
     """A pid file and a log of a run before; the included file beside them stays in sight."""

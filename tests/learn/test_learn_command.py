@@ -105,10 +105,7 @@ def test_a_pipe_is_waited_for_with_a_word_and_left_on_ctrl_c(tmp_path: Path) -> 
     assert run.returncode == 130
 
 
-@each_row(
-    ("name", "what"),
-    [("/dev/zero", "a device"), ("/proc/uptime", "a file of the kernel")],
-)
+@each_row(("name", "what"), [("/dev/zero", "a device"), ("/proc/uptime", "a file of the kernel")])
 def test_what_may_never_end_is_refused(run_cli, name: str, what: str) -> None:
     run = run_cli("learn", name)
     assert (run.returncode, run.stdout) == (2, "")

@@ -11,12 +11,7 @@ FILES = [ServedFile(f"/f{index}", 100 + index) for index in range(4)]
 
 
 def test_the_hot_file_is_no_part_of_the_random_load() -> None:
-    plan = plan_load(
-        default_classes(),
-        FILES,
-        target=Target(port=8080),
-        memory_url="/healthz",
-    )
+    plan = plan_load(default_classes(), FILES, target=Target(port=8080), memory_url="/healthz")
     cold, hot, memory = plan.classes
     assert hot.paths.paths == ["/f0"]
     assert cold.paths.paths == ["/f1", "/f2", "/f3"]
@@ -41,12 +36,7 @@ def test_each_file_once_where_a_class_says_so() -> None:
 
 def test_a_class_without_anything_to_ask_is_an_error() -> None:
     with pytest.raises(UndecidedError, match="no file to request"):
-        plan_load(
-            default_classes(),
-            [],
-            target=Target(port=1),
-            memory_url="/x",
-        )
+        plan_load(default_classes(), [], target=Target(port=1), memory_url="/x")
 
 
 def test_requests_without_a_file_go_over_the_connections_of_those_for_files() -> None:

@@ -61,9 +61,7 @@ def test_no_text_is_a_crash(text: str) -> None:
 def test_what_a_process_waits_in(tmp_path: Path) -> None:
     """A sleep, and a computation: what is no epoll_wait is a turn."""
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    waiter = subprocess.Popen(
-        [sys.executable, "-c", "import select; select.epoll().poll(60)"],
-    )
+    waiter = subprocess.Popen([sys.executable, "-c", "import select; select.epoll().poll(60)"])
     try:
         deadline = time.monotonic() + 20
         seen = {}

@@ -89,8 +89,7 @@ def ask(port: int, path: str, times: int) -> None:
 @pytest.mark.alone
 @pytest.mark.needs("root", "nginx", "tracefs")
 @pytest.mark.parametrize(
-    "means",
-    [pytest.param("bpftrace", marks=pytest.mark.needs("bpftrace")), "tracefs"],
+    "means", [pytest.param("bpftrace", marks=pytest.mark.needs("bpftrace")), "tracefs"]
 )
 def test_turns_are_counted(nginx: tuple[RunningNginx, int], means: Means) -> None:
     instance, port = nginx
@@ -119,8 +118,7 @@ def test_turns_are_counted(nginx: tuple[RunningNginx, int], means: Means) -> Non
 @pytest.mark.alone
 @pytest.mark.needs("root", "nginx", "tracefs")
 @pytest.mark.parametrize(
-    "means",
-    [pytest.param("bpftrace", marks=pytest.mark.needs("bpftrace")), "tracefs"],
+    "means", [pytest.param("bpftrace", marks=pytest.mark.needs("bpftrace")), "tracefs"]
 )
 def test_turns_longer_than_the_window_are_counted(
     nginx: tuple[RunningNginx, int], means: Means
@@ -251,9 +249,7 @@ os.kill(os.getpid(), 9)
 
 @pytest.mark.alone
 @pytest.mark.needs("root", "tracefs", "bpftrace")
-def test_nobody_waits_for_the_end_of_bpftrace_and_it_comes(
-    nginx: tuple[RunningNginx, int],
-) -> None:
+def test_nobody_waits_for_the_end_of_bpftrace_and_it_comes(nginx: tuple[RunningNginx, int]) -> None:
     instance, _ = nginx
     before = threading.enumerate()  # another test's bpftrace may still be ending
     tracer = start_tracing(instance.workers(), "bpftrace").tracer

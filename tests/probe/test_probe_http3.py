@@ -284,10 +284,7 @@ def test_the_command_speaks_it(run_cli: RunCli, quic: Quic, tmp_path: Path) -> N
     item = json.loads((tmp_path / "m.json").read_text())["classes"]["url"]
     assert item["users"] == 10
     assert item["http3"]["most_streams"] <= 5
-    for wrong, word in [
-        (("--keepalive", "off"), "HTTP/1.1"),
-        (("--http2",), "exclude"),
-    ]:
+    for wrong, word in [(("--keepalive", "off"), "HTTP/1.1"), (("--http2",), "exclude")]:
         refused = run_cli(*asked, *options, *wrong)
         assert (refused.returncode, word in refused.stderr) == (2, True), refused.stderr
     clear = run_cli("probe", url.replace("https", "http"), "--http3", "--allow-live")

@@ -77,12 +77,7 @@ def test_runs_of_a_variant_are_added(parts: list[list[int]]) -> None:
     every = sorted(value for values in parts for value in values)
     mean = math.fsum(every) / len(every)
     stdev = math.sqrt(math.fsum((value - mean) ** 2 for value in every) / len(every))
-    assert (one.latency, one.variant, one.runs, one.left_out) == (
-        "hot",
-        "candidate",
-        len(parts),
-        0,
-    )
+    assert (one.latency, one.variant, one.runs, one.left_out) == ("hot", "candidate", len(parts), 0)
     assert one.count == len(every) == sum(bucket.count for bucket in one.buckets)
     assert one.mean_seconds == pytest.approx(mean / 1e9, rel=1e-9)
     assert one.stdev_seconds == pytest.approx(stdev / 1e9, rel=1e-6, abs=mean / 1e9 * 1e-6)

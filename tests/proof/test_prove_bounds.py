@@ -63,11 +63,7 @@ def cut(latency: MakeLatency) -> Callable[..., Latency]:
     ],
 )
 def test_a_gate_on_a_bound(
-    make_runs: MakeRuns,
-    cut: Callable[..., Latency],
-    expression: str,
-    measured: bool,
-    passed: bool,
+    make_runs: MakeRuns, cut: Callable[..., Latency], expression: str, measured: bool, passed: bool
 ) -> None:
     whole, short = cut(0.01), cut(0.01, CUT)
     runs = make_runs([(whole, short)] * 6, "response_seconds")
@@ -89,11 +85,7 @@ def test_a_gate_on_a_bound(
     ],
 )
 def test_a_ratio_to_a_bound(
-    make_runs: MakeRuns,
-    cut: Callable[..., Latency],
-    expression: str,
-    measured: bool,
-    passed: bool,
+    make_runs: MakeRuns, cut: Callable[..., Latency], expression: str, measured: bool, passed: bool
 ) -> None:
     """The candidate's p99 is at least 100 times the baseline's; turned round, at most 1/100."""
     pair = (cut(0.01), cut(0.01, CUT))

@@ -120,9 +120,7 @@ def test_seconds_that_say_the_same_are_no_note(make_runs: MakeRuns) -> None:
     assert "do not confirm that" not in plain_text(verdict_screen(verdict))
 
 
-def test_one_second_that_made_the_number_is_told_and_changes_nothing(
-    make_runs: MakeRuns,
-) -> None:
+def test_one_second_that_made_the_number_is_told_and_changes_nothing(make_runs: MakeRuns) -> None:
     """Each candidate's run owes its rate to one second of thirty."""
     rates = {"baseline": [100] * 30, "candidate": [90] * 29 + [990]}
     pairs = [(100.0, 120.0 + number) for number in range(6)]

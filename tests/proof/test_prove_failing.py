@@ -87,9 +87,7 @@ def limited(runs: list[Measurement], *refused: int, **others: int) -> list[Measu
     return [changed(run, refused[index % len(refused)]) for index, run in enumerate(runs)]
 
 
-def test_a_faster_candidate_that_meets_a_limit_more_often_is_better(
-    make_runs: MakeRuns,
-) -> None:
+def test_a_faster_candidate_that_meets_a_limit_more_often_is_better(make_runs: MakeRuns) -> None:
     runs = limited(make_runs([(100.0, 600.0)] * 6), 10, 800)
     gates = ["hot.limited <= 100", "hot.errors <= 6"]
     verdict = judge(runs, primary_metric=RATE, requires=gates)

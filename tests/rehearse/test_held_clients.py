@@ -138,9 +138,7 @@ def test_an_opening_that_a_limit_refuses_is_tried_again(server: Server) -> None:
         assert len(server.connections) == tried
 
 
-def test_an_upload_that_ends_is_lost_and_one_that_is_refused_was_never_held(
-    server: Server,
-) -> None:
+def test_an_upload_that_ends_is_lost_and_one_that_is_refused_was_never_held(server: Server) -> None:
     found = held_until(server, server.client("upload", 500_000), close)
     assert (found.held, found.lost) == (1, 1)
     server.reply = HEAD.replace(b"200 OK", b"413 Too Large") % 0

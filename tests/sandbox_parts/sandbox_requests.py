@@ -57,12 +57,12 @@ _LUA = {
     "local f = io.open('{d}/' .. n, 'a'); if f then f:write('attacked'); f:close() end end "
     "os.remove('{d}/log2'); os.rename('{d}/log3', '{d}/log4'); "
     "os.execute('echo attacked >> {d}/log1; kill {victim}; mount -o remount,rw /') "
-    "local s = ngx.socket.tcp(); s:settimeout(300); s:connect('unix:{s}'); ngx.say('x') }}",
+    "local s = ngx.socket.tcp(); s:settimeout(300); s:connect('unix:{s}'); ngx.say('x') }}"
 }
 _PERL = {
     "perl": 'perl \'sub {{ my $r = shift; open(my $f, ">>", "{d}/old"); print $f "attacked"; '
     'unlink("{d}/log2"); mkdir("{d}/perl"); kill(15, {victim}); '
-    'system("echo attacked >> {d}/log1; umount {d}"); $r->send_http_header; return 0; }}\';',
+    'system("echo attacked >> {d}/log1; umount {d}"); $r->send_http_header; return 0; }}\';'
 }
 
 _ONCE = {

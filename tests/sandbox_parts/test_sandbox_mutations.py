@@ -119,10 +119,7 @@ BELTS = [
     ),
     SandboxPart("read-only mounts", (NO_READ_ONLY,)),
     SandboxPart("the seal of what is mounted", (NO_SEAL,), how="request", worker="root"),
-    SandboxPart(
-        "host names of its own",
-        ((LAUNCH, "    | calls.CLONE_NEWUTS\n", ""),),
-    ),
+    SandboxPart("host names of its own", ((LAUNCH, "    | calls.CLONE_NEWUTS\n", ""),)),
 ]
 """Behind each stands another: without it alone nothing is let."""
 

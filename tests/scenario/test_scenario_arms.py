@@ -115,10 +115,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         {
             "variants": [
                 msgspec.convert(
-                    {
-                        "name": "other",
-                        "reload": {"every_seconds": 1.0, "worker_processes": [4, 0]},
-                    },
+                    {"name": "other", "reload": {"every_seconds": 1.0, "worker_processes": [4, 0]}},
                     ExtraVariant,
                 )
             ]

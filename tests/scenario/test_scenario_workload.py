@@ -94,10 +94,7 @@ def test_how_often_each_disk_is_asked_is_said_where_all_come_by_themselves() -> 
     asked = plan_workload(scenario, Facts()).dataset.requests_by_path
     assert asked == dict(zip(mounts, (30, 3), strict=True))
     waiting = ScenarioClass(
-        name="waiting",
-        source="random",
-        connections=4,
-        arrivals=Arrivals(kind="closed", users=4),
+        name="waiting", source="random", connections=4, arrivals=Arrivals(kind="closed", users=4)
     )
     scenario = msgspec.structs.replace(scenario, classes=[*scenario.classes, waiting])
     assert plan_workload(scenario, Facts()).dataset.requests_by_path == {}
@@ -105,10 +102,7 @@ def test_how_often_each_disk_is_asked_is_said_where_all_come_by_themselves() -> 
 
 def two_disks() -> Lab:
     disks = [LabDisk(name="a", mount="/srv/a"), LabDisk(name="b", mount="/srv/b")]
-    data = [
-        LabData(disk="a", files=3, file_bytes=100),
-        LabData(disk="b", files=1, file_bytes=100),
-    ]
+    data = [LabData(disk="a", files=3, file_bytes=100), LabData(disk="b", files=1, file_bytes=100)]
     return Lab(name="two", disks=disks, data=data)
 
 
@@ -216,12 +210,7 @@ def test_slow_clients_are_said_and_asked_for() -> None:
     )
     assert plan_workload(scenario, Facts()).concurrency.client_bytes_per_second == 50_000
     files = [ServedFile("/a", 10), ServedFile("/b", 10)]
-    plan = plan_load(
-        [slow],
-        files,
-        target=Target(port=1),
-        memory_url=None,
-    )
+    plan = plan_load([slow], files, target=Target(port=1), memory_url=None)
     assert plan.classes[0].read_bytes_per_second == 50_000
 
 

@@ -55,9 +55,7 @@ def fixes(_context: Context, hit: Hit) -> Iterator[Edit]:
 
 def _hit(place: Directive, message: str, value: str) -> Hit:
     return Hit(
-        place,
-        message,
-        [Evidence(fact="sendfile_max_chunk", value=value, provenance="declared")],
+        place, message, [Evidence(fact="sendfile_max_chunk", value=value, provenance="declared")]
     )
 
 

@@ -15,11 +15,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         return
     lines = [line for line, _ in context.aio_lines] or context.tree.main.all("thread_pool")
     if lines:
-        yield Hit(
-            use,
-            f'thread pools do not work with "{use}"',
-            [written(use), written(lines[0])],
-        )
+        yield Hit(use, f'thread pools do not work with "{use}"', [written(use), written(lines[0])])
 
 
 _CONF = "events { %s } http { server { location / { root /srv/media; aio threads; } } }"

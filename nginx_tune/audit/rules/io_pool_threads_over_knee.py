@@ -96,10 +96,7 @@ RULE = Rule(
     "the slowest take even longer.",
     fix="Use fewer threads, but more than a worker has cold transfers at once (otherwise hot files "
     "wait behind them). nginx-tune recommend weighs both.",
-    sources=(
-        "nginx: src/core/ngx_thread_pool.c, ngx_thread_pool_init_worker",
-        "Scylla: iotune",
-    ),
+    sources=("nginx: src/core/ngx_thread_pool.c, ngx_thread_pool_init_worker", "Scylla: iotune"),
     proof="source-only",
     since="1.7.11",
     about="Reported only where the disks were measured (inspect --disks), and not for a pool that "

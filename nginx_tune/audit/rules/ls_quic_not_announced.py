@@ -84,10 +84,7 @@ RULE = Rule(
     fix="Add add_header Alt-Svc 'h3=\":443\"; ma=86400' always; to the server that listens with "
     "ssl, and again to each location with its own add_header. Nothing is needed if DNS has an "
     "HTTPS record with alpn=h3.",
-    sources=(
-        "https://nginx.org/en/docs/quic.html",
-        "RFC 9114, 3.1.1; RFC 7838; RFC 9460",
-    ),
+    sources=("https://nginx.org/en/docs/quic.html", "RFC 9114, 3.1.1; RFC 7838; RFC 9460"),
     proof="proven",
     proven_on=("1.26", "1.30"),
     about="A browser learns of HTTP/3 over TCP: a server counts if it, or another of the same "

@@ -96,8 +96,7 @@ def undo(host: Host, journal: Journal, reason: str) -> str:
                 error.hint = f"{error.hint}; {journal.ways_out}" if error.hint else journal.ways_out
                 raise
             raise StuckError(
-                f"{reason}; and taking it back failed: {message}",
-                hint=journal.ways_out,
+                f"{reason}; and taking it back failed: {message}", hint=journal.ways_out
             ) from None
         with contextlib.suppress(OSError):
             journal.append(Undone(reason=reason, server=server))

@@ -86,12 +86,7 @@ def emit_nginx_conf(
     zones: list[Setting] = []
     if beside.resolves:
         site, zones = with_resolving(site, settings)
-    own = [
-        *_site_settings(site),
-        *settings,
-        *_with_sendfile(site, settings),
-        *zones,
-    ]
+    own = [*_site_settings(site), *settings, *_with_sendfile(site, settings), *zones]
     merged = merge(with_encodings(site, [*own, *beside.settings]), forced)
     text: str = (
         environment()

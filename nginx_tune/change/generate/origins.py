@@ -26,12 +26,7 @@ def line(
 ) -> Setting:
     """A directive as a setting; ``why`` becomes its comment."""
     return Setting(
-        context=context,
-        directive=directive,
-        args=[*args],
-        reason=why,
-        block=block,
-        lines=[*lines],
+        context=context, directive=directive, args=[*args], reason=why, block=block, lines=[*lines]
     )
 
 

@@ -390,8 +390,7 @@ def _check_caches(site: Site) -> None:
     for path in site.cache_dirs:
         if why := why_no_place(path, kept=kept, caches=site.cache_dirs):
             raise UsageError(
-                f"cache_dirs: {path[:60]!a} {why[:100]}",
-                hint="name a new directory for the cache",
+                f"cache_dirs: {path[:60]!a} {why[:100]}", hint="name a new directory for the cache"
             )
 
 

@@ -64,11 +64,7 @@ def alternatives(decided: Decisions) -> list[Alternative]:
     by_id: dict[DecisionId, Decision] = {decision.id: decision for decision in decided.decisions}
     found = [
         Alternative(
-            name,
-            tuple(turned),
-            _reason(by_id[subject]),
-            _doubt(by_id[subject]),
-            _changing(turned),
+            name, tuple(turned), _reason(by_id[subject]), _doubt(by_id[subject]), _changing(turned)
         )
         for name, subject, turned in _all_turned(by_id)
     ]

@@ -280,10 +280,7 @@ def predict_measured(i: BlockingInputs, blocked_ratio: float) -> Prediction:
         blocked_ratio=blocked_ratio,
         wait_off_seconds=wait,
         hot_off_seconds=BUSY_HOST_SECONDS
-        + max(
-            base.reads_per_request * (wait + copy),
-            _shared_send_seconds(i, base.cold_transfers),
-        ),
+        + max(base.reads_per_request * (wait + copy), _shared_send_seconds(i, base.cold_transfers)),
         closed_loop=False,
     )
 

@@ -232,10 +232,7 @@ def hit_range(i: BlockingInputs) -> tuple[float, float]:
         low = hit_ratio(i.classes, room)
     high = _hits(i, usable_objects(more))
     counted = min(COUNTED, counted_requests(i))
-    return (
-        max(0.0, low - _chance(low, counted)),
-        min(1.0, high + _chance(high, counted)),
-    )
+    return (max(0.0, low - _chance(low, counted)), min(1.0, high + _chance(high, counted)))
 
 
 def counted_requests(i: BlockingInputs) -> float:

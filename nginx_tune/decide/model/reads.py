@@ -112,11 +112,7 @@ def mean_pieces(object_bytes: float, groups: Sequence[SizeGroup], piece_bytes: f
 
 
 def piece_sizes(
-    object_bytes: float,
-    groups: Sequence[SizeGroup],
-    piece_bytes: float,
-    *,
-    latency_bytes: float,
+    object_bytes: float, groups: Sequence[SizeGroup], piece_bytes: float, *, latency_bytes: float
 ) -> Pieces:
     """The pieces of files, weighted by their time.
 

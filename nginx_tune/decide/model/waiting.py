@@ -68,8 +68,7 @@ def loop_wait(
     met = reads_per_second * stalls.share
     stood, squared = _stall_moments(stalls.seconds, met, utilisation * stalls.share)
     return LoopWait(
-        min(1.0, utilisation + stalls.per_second * stood),
-        mean + stalls.per_second * squared / 2,
+        min(1.0, utilisation + stalls.per_second * stood), mean + stalls.per_second * squared / 2
     )
 
 
@@ -104,10 +103,7 @@ def _stall_moments(
         first = seconds * (1 - left / met)
         second = seconds**2 * (1 - 2 / met + 2 * left / met**2)
     whole = min(1.0, utilisation)
-    return (
-        whole * seconds + (1 - whole) * first,
-        whole * seconds**2 + (1 - whole) * second,
-    )
+    return (whole * seconds + (1 - whole) * first, whole * seconds**2 + (1 - whole) * second)
 
 
 def one_in_a_hundred(beyond: Callable[[float], float], about_seconds: float) -> float:

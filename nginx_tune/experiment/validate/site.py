@@ -315,10 +315,7 @@ def plan_entries(
             hint="compare two configurations of one site",
         )
     first = plan_entry(
-        trees[0],
-        chosen and chosen[0],
-        default_error_log=error_logs[0],
-        protocols=protocols,
+        trees[0], chosen and chosen[0], default_error_log=error_logs[0], protocols=protocols
     )
     second = plan_entry(
         trees[1],

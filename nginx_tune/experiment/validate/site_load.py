@@ -280,9 +280,7 @@ def plan_classes(
     paths = Paths(kind="fixed", paths=[request.url])
     if files:
         paths = Paths(
-            kind="uniform",
-            paths=[file.url for file in files],
-            bytes=[file.bytes for file in files],
+            kind="uniform", paths=[file.url for file in files], bytes=[file.bytes for file in files]
         )
     arrivals = Arrivals(kind="closed", users=_FURTHER_USERS, think_seconds=THINK_SECONDS)
     if rate_per_second is not None:

@@ -467,8 +467,7 @@ def _nothing_loaded(
     empty = dict.fromkeys(map(shown, site.without_files), "no readable files to load")
     why = "; ".join(f"{label}: {reason}" for label, reason in {**empty, **refused}.items())
     return UndecidedError(
-        f"{site.trees[1].path}: nothing can be loaded: {why}",
-        hint=NO_FILES_HINT if empty else "",
+        f"{site.trees[1].path}: nothing can be loaded: {why}", hint=NO_FILES_HINT if empty else ""
     )
 
 

@@ -255,9 +255,7 @@ def search_capacity(
     """
     objective = parse_objective(objectives, [item.name for item in plan.classes])
     bounds = Bounds(
-        first=total_rate(plan),
-        lowest=LOWEST_PER_SECOND,
-        highest=plan.caps.rate_per_second,
+        first=total_rate(plan), lowest=LOWEST_PER_SECOND, highest=plan.caps.rate_per_second
     )
     steps: list[CapacityStep] = []
     runs: dict[float, Measurement] = {}

@@ -303,8 +303,7 @@ def _predicted(expression: Expression, decisions: Decisions | None) -> Reading:
         for predicted in decision.predicted:
             if predicted.metric.replace(" ", "") == expression.name:
                 return Reading(
-                    predicted.expected,
-                    f"{decision.id}: {predicted.low:g} to {predicted.high:g}",
+                    predicted.expected, f"{decision.id}: {predicted.low:g} to {predicted.high:g}"
                 )
     return Reading(None, f"nothing was predicted for {expression.name}")
 

@@ -139,10 +139,7 @@ def parse_allowed_seconds(text: str) -> float:
     expression = parse_expression(full)
     upper = expression.source == "candidate" and expression.operator in ("<", "<=")
     if not upper or find_metric(expression.name).unit != "seconds" or not expression.limit:
-        raise UsageError(
-            f"'{text.strip()}' is not an upper bound on a time",
-            hint=_EXAMPLE,
-        )
+        raise UsageError(f"'{text.strip()}' is not an upper bound on a time", hint=_EXAMPLE)
     return expression.limit
 
 

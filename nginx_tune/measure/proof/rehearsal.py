@@ -197,10 +197,7 @@ def lasting_failures(one: RehearsedReload) -> Lasting | None:
     if one.outcome != "taken" or after is None or after.failed < _LEAST_LASTING or not is_calm:
         return None
     found = Lasting(
-        after.failed,
-        after.requests + after.failed,
-        before.failed,
-        before.requests + before.failed,
+        after.failed, after.requests + after.failed, before.failed, before.requests + before.failed
     )
     share_before = found.failed_before / max(1, found.requests_before)
     return found if found.failed / found.requests > _LASTING_RATIO * share_before else None

@@ -346,10 +346,7 @@ def _as_limited(disk: LabDisk) -> LabDisk:
         bytes_per_second = None if bandwidth is None else round(bandwidth)
         reads_per_second = max(1, round(predict_plateau(model, SMALL_READ_BYTES)))
     return msgspec.structs.replace(
-        disk,
-        kind="limited",
-        bytes_per_second=bytes_per_second,
-        reads_per_second=reads_per_second,
+        disk, kind="limited", bytes_per_second=bytes_per_second, reads_per_second=reads_per_second
     )
 
 

@@ -173,8 +173,7 @@ def make_directory(base: str, mark: str, *, before_making: Callable[[str], None]
         write_mark(directory, mark)
     except OSError as error:
         raise UndecidedError(
-            f"{error.filename or directory}: cannot be written: {error.strerror}",
-            hint=_hint(error),
+            f"{error.filename or directory}: cannot be written: {error.strerror}", hint=_hint(error)
         ) from None
     return directory
 

@@ -199,11 +199,7 @@ def _raise_end_6(name: str, address: str) -> None:
 
 
 _CONTROL, _RECEIVE, _SEND = TCP_SETTINGS
-_STOCK = {
-    _CONTROL: "cubic",
-    _RECEIVE: "4096 131072 6291456",
-    _SEND: "4096 16384 4194304",
-}
+_STOCK = {_CONTROL: "cubic", _RECEIVE: "4096 131072 6291456", _SEND: "4096 16384 4194304"}
 """The kernel's defaults on a machine with at least 4 GiB of memory.
 
 Source: Documentation/networking/ip-sysctl.rst; net/ipv4/tcp.c, tcp_init().

@@ -113,11 +113,7 @@ def _tag(path: str) -> bytes:
 
 async def _serve(request: OriginRequest) -> None:
     server = await asyncio.start_server(
-        Origin(request).serve,
-        request.address,
-        0,
-        limit=_MOST_HEADER_BYTES,
-        backlog=1024,
+        Origin(request).serve, request.address, 0, limit=_MOST_HEADER_BYTES, backlog=1024
     )
     os.write(1, f"{server.sockets[0].getsockname()[1]}\n".encode())
     await server.serve_forever()

@@ -217,16 +217,9 @@ def _reason(found: str | Missing, otherwise: str) -> str:
     return found.reason if isinstance(found, Missing) else otherwise
 
 
-_PACKAGES = {
-    "losetup": "mount",
-    "mkfs.ext4": "e2fsprogs",
-    "unshare": "util-linux",
-}
+_PACKAGES = {"losetup": "mount", "mkfs.ext4": "e2fsprogs", "unshare": "util-linux"}
 """Debian packages that are not named like their program."""
-_OTHER_PACKAGES = {
-    "fedora": {"mount": "util-linux"},
-    "alpine": {"mount": "losetup"},
-}
+_OTHER_PACKAGES = {"fedora": {"mount": "util-linux"}, "alpine": {"mount": "losetup"}}
 _INSTALLERS = {
     "debian": "apt-get install",
     "fedora": "dnf install",

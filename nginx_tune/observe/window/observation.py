@@ -107,11 +107,7 @@ def observe(
     interrupted = False
     progress(f"attaching to nginx {running.pid}")
     with ServerWatch(
-        host,
-        subjects,
-        means=request.means,
-        queue_wait=request.queue_wait,
-        every_second=tell,
+        host, subjects, means=request.means, queue_wait=request.queue_wait, every_second=tell
     ) as watch:
         others = Others(host, nginx, running.pid) if request.pid is None else None
         watch.start()

@@ -22,10 +22,7 @@ from nginx_tune.observe.connections import count_held
 
 
 def run_watched_probe(
-    plan: LoadPlan,
-    host: Host,
-    *,
-    on_progress: ProbeProgress | None = None,
+    plan: LoadPlan, host: Host, *, on_progress: ProbeProgress | None = None
 ) -> Measurement:
     """Run a load plan; returns its measurement with the server's use of this host.
 

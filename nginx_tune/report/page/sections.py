@@ -197,16 +197,8 @@ def _figures(verdict: Verdict) -> list[Figure]:
     words = metric_words(primary.name)
     bounds = {variant: "≥ " if variant in primary.at_least else "" for variant in _COMPARED}
     shown = [
-        Figure(
-            f"{words}, baseline",
-            bounds["baseline"] + value_text(primary.name, before),
-            before,
-        ),
-        Figure(
-            f"{words}, candidate",
-            bounds["candidate"] + value_text(primary.name, after),
-            after,
-        ),
+        Figure(f"{words}, baseline", bounds["baseline"] + value_text(primary.name, before), before),
+        Figure(f"{words}, candidate", bounds["candidate"] + value_text(primary.name, after), after),
     ]
     if primary.ratio is not None:
         ratio, _, interval = interval_text(primary).partition(" [")
