@@ -54,18 +54,25 @@ _CONDITION = "one condition, such as ($a), ($a = b), ($a ~* b) or (-f $a), with 
 
 
 def is_address(text: str) -> bool:
-    """True if nginx may accept the text as an address of an upstream, without a path.
+    """True if nginx may accept the text as an address of an upstream, without a path."""
+    return not address_fault(text)
+
+
+def address_fault(text: str) -> str:
+    """What nginx accepts in place of an address of an upstream; empty if it may accept the text.
 
     Source: ngx_parse_url, ngx_parse_inet_url.
     """
     if text.lower().startswith("unix:"):
-        return len(text) > len("unix:")
+        return "" if len(text) > len("unix:") else "a path after unix:"
+    if "::" in text and not text.startswith("["):
+        return "IPv6 in brackets: [::1]:80"
     host, found, port = text.partition("]") if text.startswith("[") else text.partition(":")
     if text.startswith("["):
         found, port = port[:1], port[1:]
     if not host or "/" in text or "?" in text:
-        return False
-    return _is_port(port) if found else True
+        return "an address without a scheme or path, or unix:PATH"
+    return "" if not found or _is_port(port) else "a port from 1 to 65535 after the address"
 
 
 def _is_port(text: str) -> bool:
@@ -83,7 +90,7 @@ def is_ip(text: str) -> bool:
 
 def server_fault(args: Sequence[str]) -> str:
     """A judge of the address of a server in an upstream."""
-    return "" if is_address(args[0]) else "an address without a scheme or path, or unix:PATH"
+    return address_fault(args[0])
 
 
 def _passed_to(*schemes: str) -> Judge:
@@ -92,8 +99,11 @@ def _passed_to(*schemes: str) -> Judge:
     def judged(args: Sequence[str]) -> str:
         scheme, sign, rest = args[0].partition("://")
         is_one = bool(sign) and scheme.lower() in schemes
-        if is_open(args[0]) or is_address(rest if is_one else args[0]):
+        fault = address_fault(rest if is_one else args[0])
+        if is_open(args[0]) or not fault:
             return ""
+        if is_one or not sign:
+            return fault
         beside = "".join(f", {scheme}://ADDRESS" for scheme in schemes)
         return f"an address without a path{beside} or unix:PATH"
 
@@ -105,8 +115,8 @@ def _web_address(args: Sequence[str]) -> str:
         return ""
     scheme, sign, rest = args[0].partition("://")
     address = rest if rest.lower().startswith("unix:") else re.split(r"[/?]", rest)[0]
-    right = bool(sign) and scheme.lower() in {"http", "https"} and is_address(address)
-    return "" if right else "http://ADDRESS or https://ADDRESS"
+    right = bool(sign) and scheme.lower() in {"http", "https"} and bool(address)
+    return address_fault(address) if right else "http://ADDRESS or https://ADDRESS"
 
 
 def _listen(args: Sequence[str]) -> str:
@@ -254,7 +264,7 @@ def _access_log(args: Sequence[str]) -> str:
         return "flush=TIME with buffer=SIZE or gzip"
     if path.startswith("syslog:"):
         return "syslog: without buffer= or gzip" if is_buffered else _syslog(path)
-    if is_buffered and "$" in path:
+    if is_buffered and "$" in path and not is_placeholder(path):
         return "a path without variables, or no buffer="
     level = _parameters(args[2:]).get("gzip", "1")
     right = is_open(level) or (_NUMBER.fullmatch(level) and 1 <= int(level) <= _MOST_LEVEL)

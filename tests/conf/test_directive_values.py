@@ -118,6 +118,8 @@ def test_of_what_a_template_fills_in_nothing_is_said() -> None:
         ("set", ["${NAME}", "x"]), ("set", ["<%=", "a", "%>"]), ("proxy_redirect", ["<%= a %>"]),
         ("limit_conn_zone", ["$uri", "zone=a:${SIZE}"]),
         ("ssl_session_cache", ["shared:SSL:{{s}}"]),
+        ("access_log", ["${LOG}", "main", "buffer=${SIZE}"]), ("fastcgi_pass", ["${FPM}:${PORT}"]),
+        ("resolver", ["${NS}"]), ("proxy_bind", ["@IP@"]),
         ("aio", ["$aio"]), ("proxy_cache_valid", ["200", "{{ ttl }}"]), ("keepalive", ["%KEEP%"]),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from nginx_tune.conf.known_variables import (
     made_variables,
     used_variables,
 )
-from nginx_tune.conf.request_values import is_address
+from nginx_tune.conf.request_values import address_fault, is_address
 from nginx_tune.conf.upstreams import host_of, is_unix
 from nginx_tune.conf.values import is_open, parameter
 
@@ -106,8 +106,8 @@ def _address(line: Directive, upstreams: dict[str, Directive]) -> Iterator[Hit]:
     if host in upstreams and is_address(line.value):
         message = f'upstream "{host}" has its ports in its servers'
         yield Hit(line, message, [written(upstreams[host])])
-    elif not is_address(line.value):
-        yield hit_at(line, "proxy_pass in stream takes ADDRESS:PORT, unix:PATH or an upstream")
+    elif fault := address_fault(line.value):
+        yield hit_at(line, f"proxy_pass in stream takes {fault}")
     elif not _has_port(line.value):
         message = f'no upstream is named "{host}", and an address needs a port'
         yield Hit(line, message, [default("upstream", "none of that name")])
