@@ -102,7 +102,7 @@ def _read_alike(names: Sequence[str]) -> list[Compared]:
 
 
 def _compare(documents: Sequence[Compared], primary: str | None) -> Comparison | RunComparison:
-    """Compare two documents, or four with a control, in the way of their kind."""
+    """Compare two documents of one kind, or four with a control."""
     from nginx_tune.documents.run import KeptRun  # noqa: PLC0415
     from nginx_tune.measure.proof.compare import compare  # noqa: PLC0415
     from nginx_tune.measure.proof.run_comparison import compare_runs  # noqa: PLC0415

@@ -402,7 +402,8 @@ def has_usual_port(text: str, *, is_tls: bool) -> bool:
 def multiplexed_servers(every: Iterable[Scope], found: Iterable[ListenAddress]) -> set[Directive]:
     """The servers with HTTP/2 or HTTP/3, where one connection carries many requests.
 
-    ``http2`` in ``listen`` applies to every server of the address, the directive to its own.
+    ``http2`` in ``listen`` applies to every server of the address, the directive ``http2`` only to
+    its own server.
     """
     listed = list(found)
     quic = {server for listener in listed if listener.is_quic for server in listener.servers}

@@ -411,7 +411,7 @@ def _pools(s: Situation, plan: PoolPlan, evidence: list[Evidence]) -> Decision:
 
 
 def _isolation(s: Situation, plan: PoolPlan) -> list[Predicted]:
-    """Response time from healthy disks: the ratio of a pool for each disk to one pool for all.
+    """Ratio of response times from healthy disks: a pool for each disk to one pool for all.
 
     The range goes from a fault that occupies every thread to one that does not delay other disks.
     """

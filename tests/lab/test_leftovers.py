@@ -124,7 +124,7 @@ def test_nothing_is_begun_that_a_killed_keeper_does_not_know_of(tmp_path: Path) 
     keeper = Keeper()
     os.kill(keeper.pid, signal.SIGKILL)
     os.waitid(os.P_PID, keeper.pid, os.WEXITED | os.WNOWAIT)
-    with pytest.raises(UndecidedError, match="cleans up after the lab ended"):
+    with pytest.raises(UndecidedError, match="cleans up after the lab has died"):
         make_directory(
             str(tmp_path), "1-abcd", before_making=lambda path: keeper.note("directory", path)
         )

@@ -377,8 +377,8 @@ class Server:
     ) -> Sequence[AnswerKind]:
         """Answers by size, from memory and from each disk.
 
-        ``turns`` are the waits behind large answers. ``loops`` is one visit to a loop that reads
-        files itself, with the time of one read.
+        ``turns`` are the waits behind large answers. ``loops`` is the part of an answer's time
+        for one visit to a loop that reads files itself: the wait and one read.
         """
         i, miss = self.inputs, self.inputs.miss_ratio
         stretch = self._without_clients.hold_bytes

@@ -172,7 +172,7 @@ class BlockingInputs:
 
     @cached_property
     def turns_per_miss(self) -> float:
-        """Number of pieces of one cold object, between which the disk may read for another loop."""
+        """Number of pieces of one cold object; after each, the disk may read for another loop."""
         turn = min(self.turn_bytes or self._window, self._window)
         return mean_pieces(self.object_bytes, self.sizes, turn)
 

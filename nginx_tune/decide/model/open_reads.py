@@ -72,7 +72,7 @@ def crowded_hold(i: BlockingInputs) -> float:
 
 
 def _on_end(i: BlockingInputs) -> float:
-    """Pieces of one cold object between which its loop turns to other transfers."""
+    """Number of pieces of one cold object; after each, the loop turns to other transfers."""
     return min(i.holds_per_miss, mean_pieces(i.object_bytes, i.sizes, i.longest_hold_bytes))
 
 

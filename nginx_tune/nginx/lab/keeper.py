@@ -66,7 +66,7 @@ class Keeper:
             self._process.stdin.flush()
         except BrokenPipeError:
             raise UndecidedError(
-                "the process that cleans up after the lab ended",
+                "the process that cleans up after the lab has died",
                 hint="something killed it (short of memory?): see dmesg",
             ) from None
 
