@@ -66,7 +66,7 @@ def _read_below(path: str) -> bytes:
 
     with os.fdopen(open_below(*_below[path]), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise UsageError(f"{path}: is no file")
+            raise UsageError(f"{path}: is not a file")
         return file.read()
 
 

@@ -55,7 +55,7 @@ def parse_duration(text: str) -> float:
     shown = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
     seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
     if match is None or seconds <= 0:
-        raise UsageError(f"'{shown}' is no duration", hint="for example 10s, 1.5m, 200ms")
+        raise UsageError(f"'{shown}' is not a duration", hint="for example 10s, 1.5m, 200ms")
     if seconds > _LONGEST_SECONDS:
         raise UsageError(f"'{shown}' is too long", hint="a year, 8784h, is the longest")
     return seconds

@@ -65,7 +65,7 @@ ROWS: Final = (
     BodyReader("xss_get", "xss-nginx-module", "spoilt", "a function call around gzip bytes"),
     BodyReader("iconv_filter", "iconv-nginx-module", "spoilt", "gzip bytes as if they were text"),
     BodyReader("length_hiding", "length-hiding-filter", "spoilt", "plain behind gzip"),
-    BodyReader("small_light", "ngx_small_light", "spoilt", "it is no picture"),
+    BodyReader("small_light", "ngx_small_light", "spoilt", "it is not a picture"),
     BodyReader("mruby_output_body_filter", "ngx_mruby", "spoilt", "the body is gzip"),
     BodyReader("mruby_output_body_filter_code", "ngx_mruby", "spoilt", "the body is gzip"),
 )

@@ -57,7 +57,7 @@ def parse_span(since: str, gone: str) -> VersionSpan:
 
 
 def is_foreign(module: str) -> bool:
-    """True for a module of another author than nginx's."""
+    """True for a module that the authors of nginx did not write."""
     return _FOREIGN.search(module) is not None
 
 

@@ -50,7 +50,7 @@ _KEYS = {"map": "key", "geo": "network"}
 
 
 def _keys(lines: Sequence[Directive]) -> Iterator[Fault]:
-    """Keys that a map has twice, whatever their case, and host names that are no pattern."""
+    """Keys that a map has twice, ignoring case, and host names with a misplaced star."""
     first_lines: dict[tuple[bool, str], Directive] = {}
     by_host = False
     for line in lines:
@@ -60,7 +60,11 @@ def _keys(lines: Sequence[Directive]) -> Iterator[Fault]:
         is_default = line.name == "default"
         key = line.name.lower().removeprefix("\\")
         if by_host and not is_default and not _is_host_pattern(key):
-            yield line, "this key is no host name, with * only as its first or last part", None
+            yield (
+                line,
+                "this key is not a host name, or has a * that is not its first or last part",
+                None,
+            )
         earlier = first_lines.setdefault((is_default, key), line)
         if earlier is not line:
             name = "a default" if is_default else "this key"
@@ -68,13 +72,13 @@ def _keys(lines: Sequence[Directive]) -> Iterator[Fault]:
 
 
 def _is_host_pattern(key: str) -> bool:
-    """True if the key is a name, or one with a star, as ``hostnames`` takes it."""
+    """True if the key is a host name, with a star only where ``hostnames`` allows it."""
     inner = key.removeprefix("*.") if key.startswith("*.") else key.removesuffix(".*")
     return "*" not in inner and ".." not in key
 
 
 def _networks(lines: Sequence[Directive]) -> Iterator[Fault]:
-    """Lines that are no network, or with ``ranges`` no range of IPv4 addresses."""
+    """Lines that are not networks, or with ``ranges`` not ranges of IPv4 addresses."""
     by_range = False
     for at, line in enumerate(lines):
         if line.name == "ranges" and not line.args:
@@ -90,7 +94,7 @@ def _networks(lines: Sequence[Directive]) -> Iterator[Fault]:
             continue
         if by_range and line.name != "proxy":
             if not _is_range(text):
-                yield line, f'"{text}" is no range, such as 10.0.0.1-10.0.0.9', None
+                yield line, f'"{text}" is not a range, such as 10.0.0.1-10.0.0.9', None
         elif not is_network(text):
             yield line, f'"{text}" is not an address or network, such as 10.0.0.0/8', None
 
@@ -104,7 +108,7 @@ def _is_range(text: str) -> bool:
 
 
 def _shares(lines: Sequence[Directive]) -> Iterator[Fault]:
-    """Shares that are no percentage, and the first that exceeds the whole with those before it."""
+    """Shares that are not percentages, and the first share with which the sum exceeds 100 %."""
     total, rest = Decimal(), None
     for line in lines:
         if line.name == "*":
@@ -115,7 +119,7 @@ def _shares(lines: Sequence[Directive]) -> Iterator[Fault]:
         if is_open(line.name):
             return
         if not share:
-            yield line, f'"{line.name}" is no share, such as 12.5% with up to two decimals', None
+            yield line, f'"{line.name}" is not a share, such as 12.5% with up to two decimals', None
             return
         total += share
         if rest is not None:

@@ -322,7 +322,7 @@ class Words(NamedTuple):
     start: int
     """The index of the first argument that is a parameter."""
     is_closed: bool
-    """True if nginx rejects every word from there on that is no parameter."""
+    """True if nginx rejects every word from there on that is not a parameter."""
     spans: Mapping[str, tuple[VersionSpan, ...]]
     """The releases that have each word (``backlog=`` if a value follows)."""
 

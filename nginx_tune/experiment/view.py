@@ -54,7 +54,7 @@ _URIS = frozenset(
         "error_log", "pid", "lock_file", "google_perftools_profiles", "rtmp_socket_dir",
     }
 )  # fmt: skip
-"""Directives whose arguments with a slash are no files to read."""
+"""Directives whose arguments with a slash are not files to read."""
 _WRITTEN = ("_temp_path", "_cache_path", "_store")
 """Suffixes of directives whose directories nginx makes itself."""
 _SERVED = ("root", "alias")

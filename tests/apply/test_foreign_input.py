@@ -176,7 +176,7 @@ def test_a_journal_that_is_no_file_is_told(root: Path, run_cli: RunCli) -> None:
     change.directory.rmdir()
     change.directory.write_text("")
     assert "Not a directory" in run_cli("history", "--state-dir", state.path).stderr
-    assert "is no directory" in run_cli("history", "--state-dir", "/etc/passwd").stderr
+    assert "is not a directory" in run_cli("history", "--state-dir", "/etc/passwd").stderr
     assert State(Path("/etc/passwd/state")).all() == []
 
 

@@ -128,9 +128,9 @@ def test_an_absurd_word_of_probe_is_one_line(
     [
         ("999999999999h", "'999999999999h' is too long (a year, 8784h, is the longest)"),
         ("8785h", "is too long"),
-        ("0s", "'0s' is no duration"),
+        ("0s", "'0s' is not a duration"),
         ("9" * 400, "…' is too long"),
-        ("٣s", "is no duration"),
+        ("٣s", "is not a duration"),
     ],
 )
 def test_a_time_that_nobody_waits_says_so(text: str, said: str) -> None:

@@ -104,7 +104,7 @@ def _address(line: Directive, upstreams: dict[str, Directive]) -> Iterator[Hit]:
         return
     host = host_of(line.value)
     if host in upstreams and is_address(line.value):
-        message = f'upstream "{host}" has its ports in its servers'
+        message = f'upstream "{host}" has its ports in its server lines'
         yield Hit(line, message, [written(upstreams[host])])
     elif fault := address_fault(line.value):
         yield hit_at(line, f"proxy_pass in stream takes {fault}")

@@ -39,14 +39,16 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _passes(context: Context, known: Mapping[str, Directive]) -> Iterator[Hit]:
-    """Lines that give an upstream a port, or an address none. Source: ngx_http_upstream_add."""
+    """Lines with a port for an upstream, or none for an address. Source: ngx_http_upstream_add."""
     for name in PASS_LINES:
         for line in http_lines(context, name):
             if is_open(line.value) or is_unix(address := address_in(line.value)):
                 continue
             host, port = host_of(address), address[len(host_of(address)) :]
             if host in known and port:
-                message = f'upstream "{host}" has its ports in its servers, so "{port}" is wrong'
+                message = (
+                    f'upstream "{host}" has its ports in its server lines, so "{port}" is wrong'
+                )
                 yield Hit(line, message, [written(known[host])])
             elif not port and name in _WITHOUT_DEFAULT and host and host not in known:
                 yield Hit(line, f'no upstream is named "{host}", and an address needs a port', [

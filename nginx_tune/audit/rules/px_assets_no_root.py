@@ -17,7 +17,7 @@ _CHANGES_NOTHING = re.compile(
     "types|default_type|if_modified_since|limit_rate.*|limit_req|keepalive_.*|"
     "proxy_(?!pass$|intercept_errors$).*"
 )
-"""Lines of a location that leave the file, and the answer where there is none, as they are."""
+"""Lines of a location that change neither the file nor the answer for a missing file."""
 _ELSEWHERE = ("rewrite", "if", "return")
 
 

@@ -67,7 +67,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 def _named_by_variable(context: Context, passed: Pass) -> tuple[str, ...]:
     """All addresses that the variables of a line can have; empty if some are not known.
 
-    Empty before nginx 1.27.3 too: there only a variable makes nginx resolve a name again.
+    Also empty before nginx 1.27.3, where only a variable makes nginx resolve a name again.
     Source: ngx_http_upstream_init_request(): an address that no ``upstream`` has gets a balancer of
             its own for the request, without a pool (ngx_http_upstream_create_round_robin_peer()).
     """

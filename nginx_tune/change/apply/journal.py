@@ -269,7 +269,7 @@ class State:
                 break
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 status = place.stat() if place == self.path else place.lstat()
-                why = "" if stat.S_ISDIR(status.st_mode) else f"{place} is no directory"
+                why = "" if stat.S_ISDIR(status.st_mode) else f"{place} is not a directory"
                 why = why or fault(status)
         if why:
             raise RefusedError(

@@ -119,7 +119,7 @@ def _gives_less(limit: Directive, ceiling: float | None, decision: Decision) -> 
 
 
 def _exceeded(limit: Directive, decision: Decision) -> str:
-    """The bound below a line, at which setrlimit() fails and nothing changes; empty if none is."""
+    """The bound that a line exceeds, so that setrlimit() fails; empty if there is none."""
     facts = _known(decision)
     for fact, text in ((_NR_OPEN, "fs.nr_open"), (_HARD, "nginx's hard limit")):
         is_bound = fact in facts and (fact == _NR_OPEN or CAN_RAISE in facts)

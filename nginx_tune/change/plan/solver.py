@@ -360,7 +360,7 @@ class Solver:
         return None if str(found) in entries else found
 
     def _why_copied(self, left: Sequence[Decision], held: dict[DecisionId, Decision]) -> str:
-        """The reason why no file is sent with sendfile, as far as is known; empty if one is."""
+        """The reason why sendfile is off, or may be off, for all files; empty if there is none."""
         answering = CurrentTree(self._tree).answering
         is_on = any(scope.value("sendfile", "off").lower() == "on" for scope in answering)
         if is_on or not _turns_on_sendfile(left):

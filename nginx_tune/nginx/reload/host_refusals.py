@@ -69,7 +69,7 @@ class Looked(NamedTuple):
 def refused_here(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> Looked:
     """The reasons why nginx would refuse, on this host, a configuration that replaces another.
 
-    ``masters`` are the processes that run either of them; their sockets are no conflict.
+    ``masters`` are the processes that run either of them; their sockets do not conflict.
     """
     files = [*_files(before, after), *_socket_files(before, after, masters)]
     sockets = taken_here(before, after, masters)
