@@ -7,9 +7,11 @@ from nginx_tune.audit.hit import Hit, MissingFacts, written
 from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope
-from nginx_tune.conf.values import is_open
+from nginx_tune.conf.values import is_open, is_placeholder
 
 _DOTS = re.compile(r"/\.\.?/")
+_PATTERN = re.compile(r"\*|\\\.|[^$]\$$|\([^()]*\|")
+"""Signs of a pattern that paths hardly have: a star, an escaped dot, an end, alternatives."""
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
@@ -70,6 +72,8 @@ def _why_unreachable(location: Directive, merges_slashes: Callable[[], bool]) ->
             pass
         case _:
             return ""
+    if _PATTERN.search(uri) and not is_placeholder(uri):
+        return "only a path with these very characters reaches this location: it has no ~"
     if not uri or is_open(uri):
         return ""
     if not uri.startswith("/"):
@@ -101,7 +105,8 @@ RULE = Rule(
     why="nginx -t accepts it, and the intended requests are handled elsewhere, often by a less "
     "strict location.",
     fix="Write the path as nginx matches it: beginning with a slash, decoded, without the query "
-    "string (test $args or $arg_NAME for that), with single slashes, and without . or .. segments.",
+    "string (test $args or $arg_NAME for that), with single slashes, and without . or .. segments. "
+    "A pattern needs ~ before it.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#location",
         "nginx: src/http/ngx_http_core_module.c, ngx_http_core_find_location",
