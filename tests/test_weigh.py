@@ -115,15 +115,6 @@ def test_lines_are_told_apart(tmp_path: Path) -> None:
     assert weigh.python_lines(path, module) == weigh.Lines(1, 8, 1, 3, 1)
 
 
-def test_an_arrow_that_follows_from_others_is_left_out(tmp_path: Path) -> None:
-    uses = {"a": "from nginx_tune.b import x\nimport nginx_tune.c", "b": "import nginx_tune.c.d"}
-    modules = {
-        tmp_path / "nginx_tune" / package / "x.py": ast.parse(uses.get(package, ""))
-        for package in "abc"
-    }
-    assert weigh.arrows(tmp_path, modules) == ["graph TD", "    a --> b", "    b --> c"]
-
-
 @pytest.mark.long
 def test_the_house_stays_within_its_measures() -> None:
     """Few packages, one meaning for each type name, no circles, functions that fit a screen."""

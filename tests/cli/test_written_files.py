@@ -153,6 +153,11 @@ def test_the_settings_file_is_read_too(
     assert main(["schema", "facts", "-o", "other.json"]) == 0
 
 
+def test_two_formats_in_one_file_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "nothing", "-f", "diff=a", "-f", "json=./a"]) == 2
+    assert "two results have the same file" in capsys.readouterr().err
+
+
 def test_a_result_in_a_file_is_said_with_the_next_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,10 +4,9 @@ import contextlib
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fuzzing import changed, fuzzed
@@ -15,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recorded_hosts import NAMES, read_capture
 from rows import each_row
+from test_captures import nulls
 from tiers import draws
 
 from nginx_tune.documents.base import encode
@@ -67,18 +67,6 @@ def damaged(draw: st.DrawFn) -> Capture:
     return Capture(request=capture.request, answers=answers)
 
 
-def nulls(value: Any, pointer: str = "") -> Iterator[str]:
-    if value is None:
-        yield pointer
-    elif isinstance(value, dict):
-        for key, part in value.items():
-            escaped = key.replace("~", "~0").replace("/", "~1")
-            yield from nulls(part, f"{pointer}/{escaped}")
-    elif isinstance(value, list):
-        for index, part in enumerate(value):
-            yield from nulls(part, f"{pointer}/{index}")
-
-
 @pytest.mark.long
 @fuzzed
 @settings(max_examples=draws(50, 200), suppress_health_check=[HealthCheck.too_slow])
@@ -129,7 +117,8 @@ def parsers() -> list[Callable[[str], object]]:
         for name, one in vars(module).items()
         if name.startswith("parse_")
         and getattr(one, "__module__", "") == module.__name__
-        and [p.annotation for p in inspect.signature(one).parameters.values()] == ["str"]
+        and [p.annotation for p in inspect.signature(one, eval_str=True).parameters.values()]
+        == [str]
     ]
     assert len(found) > 30
     return found

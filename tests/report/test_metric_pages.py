@@ -70,24 +70,6 @@ def test_the_gates_of_a_page_are_its_own_and_can_be_asked(page: MetricPage) -> N
         assert find_metric_page(name) is page, gate
 
 
-@each_row(
-    ("name", "title"),
-    [
-        ("hot.p99", "Response time"),
-        ("my-class.ttfb.p50", "Time to first byte"),
-        ("total.errors.reset", "Failed requests"),
-        ("total.retried", "Connections opened"),
-        ("hot.ttfb", "Time to first byte"),
-        ("server.loop_turn_seconds", "Turns of the event loops"),
-        ("generator.lateness_seconds.max", "How late"),
-    ],
-)
-def test_names_find_their_page(name: str, title: str) -> None:
-    page = find_metric_page(name)
-    assert page is not None
-    assert page.title.startswith(title)
-
-
 def test_a_number_of_another_part_is_named_with_its_own() -> None:
     """``total.p99`` is of a class, ``hot.lateness.p90`` of the generator."""
     names = metric_names(["hot"])

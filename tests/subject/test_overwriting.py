@@ -31,6 +31,7 @@ def _files(site: Path) -> dict[Path, bytes]:
     [
         "audit nginx.conf -o conf.d/a.conf",
         "audit nginx.conf -o hard.conf",
+        "audit nginx.conf -f json=nginx.conf",
         "audit nginx.conf -f json=conf.d/zz.conf",
         "audit nginx.conf -f json=link/zz.conf",
         "audit nginx.conf --fix-diff --no-test -o conf.d/zz.conf",
