@@ -354,8 +354,8 @@ def _beyond(s: Situation, found: list[BindingResource]) -> str:
             continue
         name, verb = _NAMES[binding.resource]
         return (
-            f"This host cannot serve the load of {s.rate.text}: {name} {verb} the limit, at "
-            f"{number_text(most)} requests/s."
+            f"This host cannot serve the load of {s.rate.text}: {name} alone "
+            f"{'allows' if verb == 'is' else 'allow'} no more than {number_text(most)} requests/s."
         )
     return ""
 

@@ -29,7 +29,13 @@ from nginx_tune.decide.model.inputs import (
 from nginx_tune.decide.model.names import least_name_reads, open_blocked_ratio
 from nginx_tune.decide.model.open_reads import apart_ratio
 from nginx_tune.decide.model.sending import asked_of_way
-from nginx_tune.decide.pool_plan import PoolPlan, corners, judge_pools, turns_text
+from nginx_tune.decide.pool_plan import (
+    PoolPlan,
+    corners,
+    judge_pools,
+    pools_lose_less,
+    turns_text,
+)
 from nginx_tune.decide.sensitivity import find_flip, moved_situation
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import MOST_COUNT
@@ -443,5 +449,8 @@ def pace_flip(s: Situation, i: BlockingInputs) -> list[str]:
     fast = predict(replace(i, clients_keep_pace=True))
     if not fast.turns_are_felt or predict(i).pools_pay:
         return []
+    if pools_lose_less(s):
+        text = "pools may not pay where clients are known to be slow"
+        return [f"concurrency.client_bytes_per_second: {text}"]
     change = "pools pay where clients take large responses as fast as nginx sends"
     return [f"concurrency.clients_keep_pace: {change}; {turns_text(fast)} behind them"]

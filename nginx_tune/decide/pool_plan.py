@@ -41,7 +41,8 @@ from nginx_tune.decide.model.pool import (
     size_hot_pool,
     size_pool,
 )
-from nginx_tune.decide.model.reads import USUAL_READ_AHEAD_BYTES
+from nginx_tune.decide.model.reads import USUAL_READ_AHEAD_BYTES, SizeGroup
+from nginx_tune.decide.model.sending import send_seconds
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import Independence, judge_independence
 from nginx_tune.documents.decisions import DecisionVerdict
@@ -344,35 +345,50 @@ _NEAR = 0.8
 
 
 def pools_lose_less(s: Situation) -> bool:
-    """True if pools have the smaller expected regret over unmeasured disks.
+    """True if pools have the smaller expected regret over unmeasured disks and unknown clients.
 
     False unless the demand is known, the data is near the size of memory or above it, and the disks
-    can flip the verdict. The slowest, the typical and the fastest disk of the class have equal
-    weights. The regret of a choice is the logarithm of the ratio of its response time to that of
-    the other choice.
-    Source: 208 kept cells, replayed with typical disks (benchmarks/regret/replayed.py): 180 are
-            within 10 % or 0.3 ms of the best, 163 without this rule.
+    or the clients can flip the verdict. The slowest, the typical and the fastest disk of the class
+    have equal weights, and so have slow clients and clients that keep pace. The regret of a choice
+    is the logarithm of the ratio of a response's time to that with the other choice, averaged over
+    the files.
+    Source: 222 kept cells, replayed with typical disks (benchmarks/regret/replayed.py).
     """
     i, p = s.blocking_inputs, s.prediction
-    if i is None or p is None or not disks_decide(s):
+    if i is None or p is None or not (disks_decide(s) or pace_decides(s)):
         return False
     demand = (s.dataset_bytes, s.exponent, s.concurrency if s.rate.value is None else s.rate)
     if any(quantity.provenance == "assumed" for quantity in demand):
         return False
     if (s.dataset_bytes.value or 0.0) < _NEAR * (s.page_cache.value or math.inf):
         return False
-    cases = [p, *(predict(replace(i, disk=i.disk.scaled(f))) for f in i.disk.plausible_factors)]
-    price = OFFLOAD_SECONDS * p.tasks_per_request * p.margin
-    logs = [
-        math.log(BUSY_HOST_SECONDS + price)
-        - math.log(BUSY_HOST_SECONDS + case.wait_off_seconds * case.reads_per_request)
-        for case in cases
+    factors = i.disk.plausible_factors if s.disk.provenance == "assumed" else ()
+    paces = [i.clients_keep_pace, *([True] if _pace_is_unknown(s, i) else [])]
+    cases = [
+        replace(i, disk=i.disk.scaled(factor), clients_keep_pace=pace)
+        for factor in (1.0, *factors)
+        for pace in paces
     ]
-    return sum(logs) < 0
+    return sum(map(_regret_of_pools, cases)) < 0
+
+
+def _regret_of_pools(i: BlockingInputs) -> float:
+    """The regret of pools: the price is the large responses', but all others wait without pools."""
+    p = predict(i)
+    regret = 0.0
+    for group in i.sizes or (SizeGroup(1.0, 1.0),):
+        size = group.over_mean * i.object_bytes
+        sent = BUSY_HOST_SECONDS + send_seconds(i, size)
+        price = OFFLOAD_SECONDS * p.margin * max(1.0, size / i.read_bytes)
+        waits = p.wait_off_seconds * max(1.0, size / i.longest_hold_bytes) + p.turn_wait_seconds
+        regret += group.share * (math.log(sent + price) - math.log(sent + waits))
+    return regret
 
 
 def _by_regret(s: Situation, why: str) -> PoolJudgement:
-    reason = f"{why}; the disks were not measured, and pools are the safer choice"
+    unknown = ["the disks were not measured"] if disks_decide(s) else []
+    unknown += ["the speed of the clients is not known"] if pace_decides(s) else []
+    reason = f"{why}; {listed(unknown)}, and pools are the safer choice"
     return PoolJudgement("enable", reason, next_command=measure_disks(s))
 
 
@@ -460,6 +476,20 @@ def disks_decide(s: Situation) -> bool:
         predict(replace(i, disk=i.disk.scaled(factor))).pools_pay != pay
         for factor in i.disk.plausible_factors
     )
+
+
+def pace_decides(s: Situation) -> bool:
+    """True if the verdict depends on clients of unknown speed: with fast ones, pools pay."""
+    i, p = s.blocking_inputs, s.prediction
+    if i is None or p is None or not _pace_is_unknown(s, i):
+        return False
+    return not p.pools_pay and predict(replace(i, clients_keep_pace=True)).turns_are_felt
+
+
+def _pace_is_unknown(s: Situation, i: BlockingInputs) -> bool:
+    """True unless somebody said how fast the clients are, or loops were watched; no log says it."""
+    is_said = s.workload.concurrency.provenance == "declared" or s.seen.blocked.value is not None
+    return not (is_said or i.clients_keep_pace or i.client_bytes_per_second is not None)
 
 
 def measure_disks(s: Situation) -> str:

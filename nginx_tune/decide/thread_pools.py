@@ -37,6 +37,8 @@ from nginx_tune.decide.pool_plan import (
     flips_on_assumptions,
     looks_through_disks,
     measure_disks,
+    pace_decides,
+    pools_lose_less,
 )
 from nginx_tune.decide.sensitivity import find_flip
 from nginx_tune.decide.situation import Situation
@@ -78,7 +80,8 @@ def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
     Unmeasured disks are tried at both ends of their class: latency, bandwidth and limits together.
     Where that flips the verdict, ten seconds of ``inspect --disks`` decide it. Until then the
     choice with the smaller expected regret over those disks is taken, if the data is near the size
-    of memory or above it: off costs little on fast disks, and everything on slow ones.
+    of memory or above it: off costs little on fast disks, and everything on slow ones. Clients of
+    unknown speed are tried slow and fast: behind a large response to a fast one, others wait.
 
     Objectives of the workload count. With a limit on time (``hot.p999 <= 5ms``), pools are on where
     longer reads block a loop for a larger share of time than responses may be late. Where only
@@ -384,7 +387,8 @@ def _confidence(s: Situation, i: BlockingInputs) -> Confidence:
     if s.network_filesystem is not None and i.miss_ratio > 0:
         return "medium"  # pools protect against stalls, which no measured speed predicts
     moved = corners(s, i)
-    if flips_on_assumptions(s) or _rests_on_disks(s):
+    by_pace = pace_decides(s) and pools_lose_less(s)
+    if flips_on_assumptions(s) or _rests_on_disks(s) or by_pace:
         return "low"
     if s.build.version is None or s.build.flags is None:
         return "medium"

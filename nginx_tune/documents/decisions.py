@@ -123,7 +123,7 @@ class BreakEven(Part, frozen=True, kw_only=True):
     fact: str
     value: float
     unit: str = ""
-    now: float
+    now: float | int
     """The fact's value in this decision."""
     above: DecisionVerdict
     """The verdict above that value."""

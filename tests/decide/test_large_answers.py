@@ -1,10 +1,13 @@
 """Large answers that memory holds: what ends a turn where clients keep pace, the flip elsewhere."""
 
+from typing import Any
+
 import msgspec
 from rows import each_row
-from situations import MEBIBYTE, lines, nginx, scanned, site, two_sizes
+from situations import GIBIBYTE, MEBIBYTE, lines, nginx, scanned, site, two_sizes
 from situations import decide_without_break_evens as decide
 
+from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Link, Network
 from nginx_tune.documents.site import SiteTls
@@ -27,13 +30,24 @@ def decided(
     small_files: int = 900,
     link_gigabits: int = 10,
     objective: str = "",
+    cache: int = 16 * GIBIBYTE,
+    concurrency_from: Provenance = "declared",
+    client_bytes_per_second: float | None = None,
 ) -> Decision:
     """One decision for a site of small files, and some large ones among them."""
     sizes = two_sizes(small_files, 16 << 10, 100, large_bytes)
-    facts, workload = scanned(sizes, kind="static", exponent=0.5, cpus=1, disk_class=disk_class)
+    facts, workload = scanned(
+        sizes, cache=cache, kind="static", exponent=0.5, cpus=1, disk_class=disk_class
+    )
     link = Link(name="eth0", speed_bits_per_second=link_gigabits * 10**9)
     facts = replace(facts, nginx=nginx(version), network=Network(links=[link]))
-    concurrency = replace(workload.concurrency, peak=transfers, clients_keep_pace=keep_pace)
+    concurrency = replace(
+        workload.concurrency,
+        peak=transfers,
+        clients_keep_pace=keep_pace,
+        client_bytes_per_second=client_bytes_per_second,
+        provenance=concurrency_from,
+    )
     asked = replace(workload.rate, peak_per_second=rate, mean_per_second=rate)
     objectives = [Objective(expression=objective)] if objective else []
     workload = replace(workload, concurrency=concurrency, rate=asked, objectives=objectives)
@@ -59,6 +73,31 @@ def test_where_the_clients_pace_is_not_known_it_is_what_would_change_the_answer(
     decision = pools(keep_pace=False)
     assert decision.verdict == "disable"
     assert any(text.startswith("concurrency.clients_keep_pace: ") for text in decision.flips_when)
+
+
+@each_row(
+    ("other", "verdict"),
+    [
+        ({}, "enable"),
+        ({"client_bytes_per_second": 2e6}, "disable"),
+        ({"concurrency_from": "declared"}, "disable"),
+        ({"cache": 4 * GIBIBYTE}, "disable"),
+        ({"rate": 500.0}, "disable"),
+    ],
+)
+def test_data_above_memory_and_clients_of_unknown_speed_are_judged_by_the_smaller_regret(
+    other: dict[str, Any], verdict: str
+) -> None:
+    """drawn-6151-031, -9157-004: requests without a file waited 37 and 24 ms, 0.3 and 0.5 with
+    pools. Off: slow clients, or nobody said that they are fast; data that fits; no spare CPU time.
+    """
+    known = {"disk_class": "nvme", "cache": 1843 * MEBIBYTE, "concurrency_from": "learnt", **other}
+    decision = decided("thread-pools", keep_pace=False, **known)
+    assert decision.verdict == verdict
+    if verdict == "enable":
+        assert "the speed of the clients is not known" in decision.summary
+        assert decision.confidence == "low"
+        assert any("known to be slow" in text for text in decision.flips_when)
 
 
 @each_row("other", [{"tls": None}, {"rate": 0.5}, {"rate": 5000.0}])

@@ -21,6 +21,7 @@ from situations import (
 )
 from situations import decide_without_break_evens as decide
 
+from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.decide import engine
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.decide.pool_forecast import forecast_gain
@@ -348,10 +349,13 @@ def test_unmeasured_disks_are_judged_by_the_smaller_regret() -> None:
     workload = load(
         "static", data_bytes=2 * GIBIBYTE, file_bytes=20_000, exponent=0.7, rate=800, peak=40
     )
-    found = one(decide(facts, workload, site=site()), "thread-pools")
+    decisions = decide(facts, workload, site=site())
+    found = one(decisions, "thread-pools")
     assert found.verdict == "enable"
     assert "the disks were not measured" in found.summary
     assert found.confidence == "low"
+    text = emit_decided(decisions, site())
+    assert "aio threads: written below, though the disks were not measured" in text
     assert "--disks" in found.next_command
     small = load("static", data_bytes=GIBIBYTE // 4, file_bytes=20_000, rate=800, peak=40)
     assert one(decide(facts, small, site=site()), "thread-pools").verdict == "disable"

@@ -298,8 +298,9 @@ def _unmeasured(decision: Decision) -> list[str]:
     if not _rests_on_disks(decision):
         return []
     name = _DIRECTIVES.get(decision.id, decision.id)
+    written = "written below, though " if decision.verdict == "enable" else ""
     return [
-        f"{name}: the disks were not measured, which takes ten seconds",
+        f"{name}: {written}the disks were not measured, which takes ten seconds",
         f"  measure it: {decision.next_command}",
     ]
 
