@@ -440,6 +440,7 @@ def test_up_map_no_default_is_answered_with_500(serve: Serve, nginx: Nginx, line
         ("/*.gif", "/a.gif", False),
         ("/api/*", "/api/a", False),
         ("= /a$", "/a", False),
+        (r"^~ ^(/a\.gif)$", "/a.gif", False),
         (r"/a\.gif", "/a.gif", False),
         ("/(a|b)", "/a", False),
         (r"~ ^/(a|b)\.gif$", "/a.gif", True),

@@ -72,9 +72,9 @@ def _why_unreachable(location: Directive, merges_slashes: Callable[[], bool]) ->
             pass
         case _:
             return ""
-    if _PATTERN.search(uri) and not is_placeholder(uri):
+    if uri.startswith("/") and _PATTERN.search(uri) and not is_placeholder(uri):
         return "only a path with these very characters reaches this location: it has no ~"
-    if not uri or is_open(uri):
+    if not uri or is_open(uri.removesuffix("$")):
         return ""
     if not uri.startswith("/"):
         return f"{_UNREACHABLE} request paths begin with a slash"
