@@ -6,9 +6,11 @@ from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, Re
 from nginx_tune.documents.units import plural
 from nginx_tune.measure.proof.rehearsal import (
     Lasting,
+    is_unsettled,
     is_unsure,
     last_answer,
     lasting_failures,
+    losses,
     reload_name,
     sent_again,
 )
@@ -18,6 +20,8 @@ from nginx_tune.report.text import bytes_text, number_text, percent_text, plain,
 _NOTHING = "–"
 _MOST_FAULTS = 3
 _MOST_GONE = 12
+_SPARE_FACTOR = 4
+"""The share of an overloaded server's rate that a next rehearsal should try, as a divisor."""
 _NOTE = "note: "
 _EFFECTS = {"refused": "a reload is refused", "loses": "a reload loses", "needs": "needs"}
 _OUTCOMES = {"taken": "taken", "refused": "REFUSED", "down": "DOWN"}
@@ -65,6 +69,8 @@ def _sentences(rehearsal: Rehearsal) -> list[str]:
     """Sentences on refusals to expect on this host, lost services, and the cost of each change."""
     unsure = [reload for reload in rehearsal.reloads if is_unsure(reload)]
     lines = [f"CANNOT TELL, the machine was too busy: {_busy(reload)}" for reload in unsure[:1]]
+    rate = rehearsal.rate_per_second
+    lines += [_unsettled(one, rate) for one in rehearsal.reloads if is_unsettled(one)][:1]
     lines += [f"REFUSED ON THIS HOST: {plain(text)}" for text in rehearsal.refused_here]
     lines += [f"NO LONGER SERVED: {plain(text)}" for text in rehearsal.worse_answers]
     gone = [
@@ -94,18 +100,20 @@ def _sentence(one: RehearsedReload, *, is_alike: bool) -> str:
     if one.outcome == "down":
         doubt = "no answer in time" if is_unsure(one) else "DOWN, nobody serves"
         return f"{name}: {doubt}: {plain(one.reason)}"
-    lasting = lasting_failures(one)
+    lasting, found = lasting_failures(one), losses(one)
     before = next((item for item in one.phases if item.name == "before"), Phase(name="before"))
-    failed = sum(one.failed.values()) - before.failed
-    total = one.requests + failed - (before.requests if before.failed else 0)
-    if lasting is not None:
-        failed, total = failed - lasting.failed, total - lasting.requests
-    lost = sum(item.lost for item in one.held)
-    losses = [f"{failed:,} of {total:,} requests failed"] if failed else []
-    was = "was" if lost == 1 else "were"
-    losses += [f"{plural(lost, 'held connection')} {was} lost"] if lost else []
+    beyond = " beyond the share before it" if before.failed else ""
+    lost = []
+    if found.beyond:
+        lost.append(f"{found.beyond:,} of {found.requests:,} requests failed{beyond}")
+    if found.held:
+        was = "was" if found.held == 1 else "were"
+        lost.append(f"{plural(found.held, 'held connection')} {was} lost")
     whole = "nothing was lost" if is_alike and lasting is None else "the change itself lost nothing"
-    said = " and ".join(losses) if losses else whole
+    if found.failed:
+        whole = "no more requests failed than before"
+    said = " and ".join(lost) if lost else whole
+    said += ", under an overload that began before it" if is_unsettled(one) else ""
     said += f"; {before.failed:,} failed before it already" if before.failed else ""
     said += _lasting(lasting)
     left = (
@@ -117,6 +125,16 @@ def _sentence(one: RehearsedReload, *, is_alike: bool) -> str:
     if one.faults:
         return f"{name}: accepted, but NOT AS WRITTEN: {plain(one.faults[0])}; {said}{left}"
     return f"{name}: taken, {said}{left}"
+
+
+def _unsettled(one: RehearsedReload, rate: float) -> str:
+    before = next(item for item in one.phases if item.name == "before")
+    carried = before.requests / max(1, before.seconds)
+    return (
+        f"NOT SETTLED: nginx did not carry {number_text(rate)} requests/s even before the change "
+        f"({carried:,.0f}/s were answered, the slowest after {_seconds(before.max_seconds)}): "
+        f"use --rate {max(1, int(carried / _SPARE_FACTOR))}"
+    )
 
 
 def _busy(one: RehearsedReload) -> str:
@@ -135,6 +153,8 @@ def _outcome(one: RehearsedReload) -> str:
         return "NOT AS WRITTEN"
     if is_unsure(one):
         return "CANNOT TELL"
+    if is_unsettled(one):
+        return "NOT SETTLED"
     return _OUTCOMES[one.outcome]
 
 

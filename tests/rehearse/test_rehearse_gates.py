@@ -169,12 +169,42 @@ def test_failures_that_last_are_told_apart_from_those_of_the_change() -> None:
         text = plain_text(rehearsal_screen(found))
         assert ("REQUESTS KEEP FAILING: " in text) == lasts, row
         assert ("nothing was lost" in text) == (not lasts and (after[0] == 0)), row
+        as_before = before[0] > 0 and after[0] > 0 and not lasts
+        assert ("no more requests failed than before" in text) == as_before, row
         assert (f"; {before[0]} failed before it already" in text) == (before[0] > 0), row
         refused = msgspec.structs.replace(turn, outcome="refused")
         assert lasting_failures(refused) is None, row
         phases = [msgspec.structs.replace(turn.phases[0], max_seconds=3.0), *turn.phases[1:]]
         busy = msgspec.structs.replace(turn, phases=phases)
         assert lasting_failures(busy) is None, "a busy machine"
+
+
+def test_losses_under_an_overload_that_began_before_the_change_settle_nothing() -> None:
+    """The same losses are the change's on a server that was calm before it."""
+    gates = ["reload.failed == 0", "reload.before.max <= 1ms", "reload.failed <= 99"]
+    for slowest, failed, lost, settled in (
+        (3.0, {"timeout": 70}, 0, False),
+        (3.0, {}, 2, False),
+        (3.0, {}, 0, True),
+        (0.2, {"timeout": 70}, 2, True),
+    ):
+        row = (slowest, failed, lost)
+        phases = [Phase(name="before", seconds=3, requests=360, max_seconds=slowest)]
+        held = [HeldConnections(kind="idle", held=4, lost=lost)]
+        turn = msgspec.structs.replace(TAKEN, failed=failed, phases=phases, held=held)
+        found = Rehearsal(conf_path="/n", rate_per_second=200.0, reloads=[turn])
+        assert rehearsal_status(found) == (0 if settled else ExitStatus.UNDECIDED), row
+        text = plain_text(rehearsal_screen(found))
+        said = (
+            "NOT SETTLED: nginx did not carry 200 requests/s even before the change "
+            "(120/s were answered, the slowest after 3.00 s): use --rate 30\n"
+        )
+        assert text.startswith(said) == (not settled), row
+        results = judge_rehearsal(gates, [turn])
+        passed = [not failed, False, True]
+        assert [one.passed for one in results] == passed, row
+        is_unknown = [bool(failed) and not settled, False, False]
+        assert [one.measured is None for one in results] == is_unknown, row
 
 
 def test_what_the_host_refuses_and_what_is_gone_is_the_answer() -> None:

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 from command_line import RunCli
 
@@ -32,6 +33,9 @@ def test_its_outcome_is_that_of_its_worst_change(run_id: str) -> None:
     assert (summary.kind, summary.outcome, summary.name) == ("rehearse", "refused", "/new.conf")
     assert (summary.nginx_version, summary.lab, summary.primary_metric) == ("1.22.1", "none", "")
     assert worst_outcome(Rehearsal(conf_path="/n", reloads=[THERE])) == "taken"
+    before = [Phase(name="before", requests=100, max_seconds=3.0)]
+    slow = msgspec.structs.replace(THERE, phases=before)
+    assert worst_outcome(Rehearsal(conf_path="/n", reloads=[slow])) == "inconclusive"
     assert worst_outcome(Rehearsal(conf_path="/n")) == "refused"
 
 

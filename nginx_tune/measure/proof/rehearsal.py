@@ -14,7 +14,7 @@ reload_back.failed == 0             the change back; upgrade, restart as reload
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.rehearsal import (
@@ -55,10 +55,16 @@ def reload_name(one: RehearsedReload) -> str:
     return f"{one.manner}_back" if one.is_back else one.manner
 
 
-def worst_outcome(rehearsal: Rehearsal) -> ReloadOutcome:
+_Outcome = ReloadOutcome | Literal["inconclusive"]
+
+
+def worst_outcome(rehearsal: Rehearsal) -> _Outcome:
     """The worst outcome of a rehearsal's changes; ``refused`` if there was no change."""
-    order: list[ReloadOutcome] = ["down", "refused", "taken"]
-    found = {reload.outcome for reload in rehearsal.reloads}
+    order: list[_Outcome] = ["down", "refused", "inconclusive", "taken"]
+    found: set[_Outcome] = {
+        "inconclusive" if is_unsettled(reload) or is_unsure(reload) else reload.outcome
+        for reload in rehearsal.reloads
+    }
     if rehearsal.refused_here:
         found.add("refused")
     return next((one for one in order if one in found), "refused")
@@ -115,6 +121,10 @@ def _judge(gate: Expression, found: dict[str, RehearsedReload]) -> GateResult:
     value = None if one is None else _value(one, metric)
     reason = "" if value is not None else _why(one, metric)
     passed = value is not None and COMPARE[gate.operator](value, gate.limit)
+    depends = not metric.startswith("before.") and metric != "memory_peak"
+    if value is not None and not passed and one and depends and was_overloaded(one):
+        reason = f"not settled: {value:g}, under an overload that began before the change"
+        value = None
     return GateResult(expression=gate.text, measured=value, passed=passed, reason=reason)
 
 
@@ -191,10 +201,8 @@ def lasting_failures(one: RehearsedReload) -> Lasting | None:
     as frequent before are not due to the change. If requests waited long even before, the machine
     is too busy for timeouts to count.
     """
-    phases = {phase.name: phase for phase in one.phases}
-    after, before = phases.get("after"), phases.get("before", Phase(name="before"))
-    is_calm = (before.max_seconds or 0.0) < _CALM_SECONDS
-    if one.outcome != "taken" or after is None or after.failed < _LEAST_LASTING or not is_calm:
+    after, before = _phase_named(one, "after"), _phase_named(one, "before")
+    if one.outcome != "taken" or after.failed < _LEAST_LASTING or was_overloaded(one):
         return None
     found = Lasting(
         after.failed, after.requests + after.failed, before.failed, before.requests + before.failed
@@ -203,11 +211,49 @@ def lasting_failures(one: RehearsedReload) -> Lasting | None:
     return found if found.failed / found.requests > _LASTING_RATIO * share_before else None
 
 
+class Losses(NamedTuple):
+    """What a change lost, without what failed before it and what keeps failing after it."""
+
+    failed: int
+    """Failed requests, from the start of the change."""
+    beyond: int
+    """Those beyond the share of requests that failed before the change."""
+    requests: int
+    """Requests from the start of the change, including failed ones."""
+    held: int
+    """Held connections that were lost."""
+
+
+def losses(one: RehearsedReload) -> Losses:
+    """The losses of a change; a steady share of failing requests is not among them."""
+    before, lasting = _phase_named(one, "before"), lasting_failures(one)
+    failed = sum(one.failed.values()) - before.failed
+    requests = one.requests + failed - (before.requests if before.failed else 0)
+    if lasting is not None:
+        failed, requests = failed - lasting.failed, requests - lasting.requests
+    usual = before.failed / max(1, before.requests + before.failed) * requests
+    beyond = max(0, round(failed - usual))
+    return Losses(failed, beyond, requests, sum(item.lost for item in one.held))
+
+
+def _phase_named(one: RehearsedReload, name: PhaseName) -> Phase:
+    return next((phase for phase in one.phases if phase.name == name), Phase(name=name))
+
+
+def was_overloaded(one: RehearsedReload) -> bool:
+    """True if requests waited long even before the change."""
+    return (_phase_named(one, "before").max_seconds or 0.0) >= _CALM_SECONDS
+
+
+def is_unsettled(one: RehearsedReload) -> bool:
+    """True if a change was taken under an overload that began before it, and something failed."""
+    found = losses(one)
+    return one.outcome == "taken" and was_overloaded(one) and (found.beyond + found.held) > 0
+
+
 def is_busy(one: RehearsedReload) -> bool:
     """True if the machine was too busy to distinguish a server that is down from a slow one."""
-    before = next((phase for phase in one.phases if phase.name == "before"), Phase(name="before"))
-    waited = before.max_seconds or 0.0
-    return (one.foreign_cpu_ratio or 0.0) > _BUSY_RATIO or waited >= _CALM_SECONDS
+    return (one.foreign_cpu_ratio or 0.0) > _BUSY_RATIO or was_overloaded(one)
 
 
 def is_unsure(one: RehearsedReload) -> bool:
@@ -220,7 +266,7 @@ def rehearsal_status(rehearsal: Rehearsal) -> ExitStatus:
 
     Found (1): a change did not take effect as written, would be refused by this host, left failing
     requests behind, or failed a gate. Undecided (4): a gate's quantity was not measured, nothing
-    was rehearsed, or the machine was too busy.
+    was rehearsed, the machine was too busy, or the load was too high even before the change.
     """
     reloads, gates = rehearsal.reloads, rehearsal.gates
     if rehearsal.refused_here:
@@ -234,7 +280,7 @@ def rehearsal_status(rehearsal: Rehearsal) -> ExitStatus:
         for reload in reloads
     )
     is_taken = is_taken and not rehearsal.worse_answers
-    if is_taken and any(map(is_unsure, reloads)):
+    if is_taken and any(is_unsure(reload) or is_unsettled(reload) for reload in reloads):
         return ExitStatus.UNDECIDED
     if is_taken and all(result.passed for result in gates):
         return ExitStatus.OK

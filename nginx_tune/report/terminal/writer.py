@@ -54,7 +54,8 @@ _STYLES = {"answer": "bold", "heading": "bold", "warning": "yellow", "note": "di
 _WORDS = {
     "better": "green", "pass": "green", "held": "green", "inside": "green", "worse": "red",
     "FAIL": "bold red", "REFUSED": "bold red", "DOWN": "bold red", "NOT AS WRITTEN": "bold red",
-    "CANNOT TELL": "yellow", "NOT HELD": "bold red", "OUTSIDE": "yellow", "inconclusive": "yellow",
+    "CANNOT TELL": "yellow", "NOT SETTLED": "yellow", "NOT HELD": "bold red", "OUTSIDE": "yellow",
+    "inconclusive": "yellow",
 }  # fmt: skip
 
 
