@@ -213,12 +213,15 @@ def full_path(path: str, prefix: str | None) -> str:
     return absolute_path(place_of(path, prefix))
 
 
-def host_configuration(nginx: Nginx) -> str:
-    """The configuration of the running master, else of the installed nginx."""
+def host_configuration(nginx: Nginx, hint: str) -> str:
+    """The configuration of the running master, else of the installed nginx.
+
+    Errors: UsageError without one; ``hint`` says how to name it.
+    """
     running = nginx.running
     path = (running.conf_path if running else None) or nginx.conf_path
     if path is None:
-        raise UsageError("the host's nginx has no configuration", hint="name one with --against")
+        raise UsageError("the host's nginx has no configuration", hint=hint)
     return path
 
 

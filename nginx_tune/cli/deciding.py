@@ -427,7 +427,7 @@ def _configuration(
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.nginx.subject import given_to, own_prefix  # noqa: PLC0415
 
-    name = path or host_configuration(nginx)
+    name = path or host_configuration(nginx, "name it: plan CONF, or recommend -c CONF")
     own = own_prefix(nginx, full_path(name, prefix))
     given = given_to(nginx, full_path(name, prefix))
     tree = read_configuration(

@@ -146,7 +146,7 @@ def _read_sides(
         trees, prefix = (before, after), plan.prefix or prefix
     else:
         same = spec.candidate if builds[0] is not builds[1] else ""
-        baseline = spec.baseline or same or host_configuration(builds[1])
+        baseline = spec.baseline or same or host_configuration(builds[1], "name it with --against")
         sides = (baseline, spec.candidate or baseline)
         # A candidate next to the running nginx's file is meant to be started as that nginx is.
         names = tuple(full_path(name, prefix) for name in sides)

@@ -147,18 +147,22 @@ def accepted_text(includes: Sequence[MissingInclude]) -> str:
 
 
 def unread_hint(includes: Sequence[MissingInclude], likely_maps: Sequence[str]) -> str:
-    """One line on what to do about includes that were not read, with the maps that find them."""
-    likely = " ".join(
-        f"--map {shlex.quote(likely_map)}"
-        for likely_map in likely_maps
-        if any(
-            include.path.startswith(f"{likely_map.partition('=')[0].rstrip('/')}/")
-            for include in includes
-        )
-    )
-    them, absent = ("it", "it is") if len(includes) == 1 else ("them", "one is")
-    found = f"{likely} reads {them} here; " if likely else ""
-    return one_line(f"{found}--accept-missing GLOB accepts that {absent} absent")
+    """One line on what to do about includes that were not read, with the maps that find them.
+
+    Those that no map finds are named in options that accept them, unless they are many.
+    """
+    found: dict[str, list[str]] = {}
+    for path in dict.fromkeys(include.path for include in includes):
+        below = (m for m in likely_maps if path.startswith(f"{m.partition('=')[0].rstrip('/')}/"))
+        found.setdefault(next(below, ""), []).append(path)
+    lost = found.pop("", [])
+    maps = " ".join(f"--map {shlex.quote(likely)}" for likely in likely_maps if likely in found)
+    hints = [f"{maps} reads {'it' if len(includes) == 1 else 'them'} here"] if maps else []
+    if lost:
+        names = map(shlex.quote, lost) if len(lost) <= PLACES_SHOWN else ["GLOB"]
+        accept = " ".join(f"--accept-missing {name}" for name in names)
+        hints.append(f"{accept} accepts that {'it is' if len(lost) == 1 else 'they are'} absent")
+    return one_line("; ".join(hints))
 
 
 def missing_text(include: MissingInclude, likely_maps: Sequence[str]) -> str:
