@@ -463,7 +463,9 @@ def test_each_form_says_what_was_not_read(tmp_path: Path, run_cli: Run, form: st
     options = ("--facts", "none", "--accept-missing", "*/y/*", "-f", f"{form}={tmp_path}/report")
     run = run_cli("audit", conf, *options)
     assert (run.returncode, run.stdout) == (4, "")
-    assert f"so not read: {conf}:1: include /etc/nt/x/* (--accept-missing '/etc/nt/x/*' " in run.stderr
+    assert (
+        f"so not read: {conf}:1: include /etc/nt/x/* (--accept-missing '/etc/nt/x/*' " in run.stderr
+    )
     assert f"accepted by --accept-missing: {conf}:1: include /etc/nt/y/*\n" in run.stderr
     assert (
         f"nginx-tune: no findings in 1 file, 1 include not read (see {tmp_path}/report)\n"

@@ -74,7 +74,10 @@ def test_a_checkout_is_not_completed_by_files_of_this_machine(
     assert recorded.returncode == 4
     assert "multi_accept" not in recorded.stdout, "it stands in the file that /etc/nginx means"
     lost = f"not found here, so not read: {conf}:1: include {machine}/*.conf"
-    assert f"nginx-tune: {lost} (--accept-missing '{machine}/*.conf' accepts that it is " in recorded.stderr
+    assert (
+        f"nginx-tune: {lost} (--accept-missing '{machine}/*.conf' accepts that it is "
+        in recorded.stderr
+    )
     assert f"# {lost}\n" in recorded.stdout
     live = run_cli("-q", "plan", conf)
     assert live.returncode == 4

@@ -145,7 +145,10 @@ def test_formats_and_locations_of_a_configuration(run_cli, tmp_path: Path, log: 
     (tmp_path / "part.conf").write_text(CONF.replace("http {", "http { include /etc/nt/*.conf;", 1))
     part = run_cli("learn", log, "-c", tmp_path / "part.conf", "-f", "json")
     assert (part.returncode, json.loads(part.stdout)["log"]["format"]) == (4, "full")
-    assert ": include /etc/nt/*.conf (--accept-missing '/etc/nt/*.conf' accepts that it is " in part.stderr
+    assert (
+        ": include /etc/nt/*.conf (--accept-missing '/etc/nt/*.conf' accepts that it is "
+        in part.stderr
+    )
     as_json = tmp_path / "json.log"
     as_json.write_text(
         '{"t":"2026-11-20T19:26:34+00:00","uri":"/a\\"b?c","status":200,"bytes":7}\n' * 3
