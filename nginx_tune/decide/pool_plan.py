@@ -257,39 +257,52 @@ def judge_pools(s: Situation) -> PoolJudgement:
 
 def _judge_reads(s: Situation, i: BlockingInputs, p: Prediction) -> PoolJudgement:
     """The judgement by the model, for data of known size."""
-    cache, data = s.page_cache.text, s.dataset_bytes.text
+    cache, data = s.page_cache.text, f"{s.dataset_bytes.text} of data"
+    if short := s.workload.dataset.short_log_bytes:
+        data += f" ({Quantity('', short, 'bytes').text} of it in a log of less than a day)"
     if p.turns_are_felt:
         waits = turns_text(p)
         why = f"large responses are read and sent in one turn, and {waits} behind them"
         return _unless_assumed(s, PoolJudgement("enable", why))
     if i.miss_ratio <= 0:
-        return PoolJudgement("disable", f"{_what_fits(s)} in the page cache ({data} of {cache})")
+        return PoolJudgement("disable", _fitting(s))
     if s.network_filesystem is not None:
-        why = f"{data} of data, {cache} of page cache: misses are read from {s.network_filesystem}"
+        why = f"{data}, {cache} of page cache: misses are read from {s.network_filesystem}"
         return _of_known_build(
             s, PoolJudgement("enable", f"{why}, and a stalled server would block whole workers")
         )
     if p.pools_pay:
-        why = f"{data} of data, {cache} of page cache: misses block the loop{_others_wait(s)}"
+        why = f"{data}, {cache} of page cache: misses block the loop{_others_wait(s)}"
         return _unless_assumed(s, PoolJudgement("enable", why))
     if p.hot_on_seconds <= p.hot_off_seconds and pools_lose_less(s):
-        why = f"{data} of data, {cache} of page cache: misses block the loop"
+        why = f"{data}, {cache} of page cache: misses block the loop"
         return _of_known_build(s, _by_regret(s, why))
     unsure = ""
     if not s.is_moved and disks_decide(s):
         unsure = ", if the disks are typical of their class; slower ones would flip that"
     return PoolJudgement(
         "disable",
-        f"waiting for misses costs less than offloading every read ({data} of data, {cache} of "
+        f"waiting for misses costs less than offloading every read ({data}, {cache} of "
         f"page cache){unsure}",
     )
 
 
-def _what_fits(s: Situation) -> str:
+def _fitting(s: Situation) -> str:
+    """A clause on data that fits in the page cache, with the data on disk that a log leaves out."""
+    data = s.dataset_bytes
+    sizes = f"{data.text} of {s.page_cache.text}"
+    scanned = math.fsum(scan.bytes or 0 for scan in s.facts.datasets)
     if s.dataset_is_bounded:
-        return "the full cache fits"
-    with_files = s.dataset_bytes.fact.startswith("size the caches")
-    return "the full cache, with the files beside it, fits" if with_files else "dataset fits"
+        what = "the full cache fits"
+    elif data.fact.startswith("size the caches"):
+        what = "the full cache, with the files beside it, fits"
+    elif data.provenance == "learnt":
+        what = "the data requested in the log fits"
+        if scanned > (data.value or 0.0):
+            sizes += f"; {Quantity('', scanned, 'bytes').text} on disk"
+    else:
+        what = "dataset fits"
+    return f"{what} in the page cache ({sizes})"
 
 
 def turns_text(p: Prediction) -> str:
@@ -503,7 +516,7 @@ def measure_disks(s: Situation) -> str:
 
 
 def with_places(s: Situation, command: str) -> str:
-    """The command with the site's directories and access log instead of DIR and ACCESS_LOG.
+    """The command with the site's directories and access logs instead of DIR and ACCESS_LOG.
 
     The directories of a described host are placeholders themselves, so they are not named.
     """
@@ -514,11 +527,9 @@ def with_places(s: Situation, command: str) -> str:
         words += [f"--dataset {shlex.quote(root)}" for root in s.site.roots]
     places = " ".join(words or [f"{option} DIR"])
     command = command.replace("--dataset DIR", places)
-    log = s.site.access_log or ""
-    is_file = log.startswith("/") and "$" not in log and not log.startswith(("/dev/", "/proc/"))
-    if s.facts.declared or not is_file:
+    if s.facts.declared or not (logs := s.site.log_paths):
         return command
-    return command.replace("ACCESS_LOG", shlex.quote(log))
+    return command.replace("ACCESS_LOG", shlex.join(logs))
 
 
 def corners(s: Situation, i: BlockingInputs) -> list[BlockingInputs]:

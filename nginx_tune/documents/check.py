@@ -30,6 +30,8 @@ class CheckedHost(Part, frozen=True, kw_only=True):
     page_cache_bytes: Bytes | None = None
     """Largest size of the page cache."""
     data_bytes: Bytes | None = None
+    short_log_bytes: Bytes | None = None
+    """Part of ``data_bytes`` that a log of less than a day requests; null without such a log."""
     data_is_lower_bound: bool = False
     """True if the count of the served files did not finish in its time."""
     disks: list[DiskGroup] = []

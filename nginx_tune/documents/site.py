@@ -109,6 +109,18 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     """Number of listening addresses and ports; each takes a descriptor too. Null for those of
     ``listen``."""
 
+    @property
+    def log_paths(self) -> list[str]:
+        """The access logs that are files with known absolute names."""
+        return [
+            log
+            for log in dict.fromkeys([self.access_log or "", *self.other_access_logs])
+            if log.startswith("/")
+            and "$" not in log
+            and not log.startswith(("/dev/", "/proc/"))
+            and log not in self.piped_logs
+        ]
+
 
 def tls_listens(listens: Sequence[str]) -> list[str]:
     """The TLS listeners of a site with TLS: those with ``ssl``, or else all."""

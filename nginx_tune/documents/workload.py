@@ -29,6 +29,8 @@ class ServedData(Part, frozen=True, kw_only=True):
     bytes: Bytes | None = None
     requests_by_path: dict[str, Number] = {}
     """Relative request counts of the data directories; empty if they are unknown or equal."""
+    short_log_bytes: Bytes | None = None
+    """Bytes requested in a log of less than a day, if ``bytes`` is the larger size on disk."""
     provenance: Provenance = "assumed"
 
 

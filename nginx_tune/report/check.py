@@ -127,6 +127,7 @@ def _host(facts: Facts, data: ServedData) -> CheckedHost:
         cpus=facts.cpu.effective,
         page_cache_bytes=facts.memory.page_cache_limit_bytes,
         data_bytes=data.bytes or None,
+        short_log_bytes=data.short_log_bytes,
         data_is_lower_bound=data.provenance == "measured"
         and not all(dataset.complete for dataset in facts.datasets),
         disks=[
@@ -287,6 +288,8 @@ def _host_rows(host: CheckedHost) -> list[tuple[str, str]]:
     if host.data_bytes is not None:
         bound = "at least " if host.data_is_lower_bound else ""
         data = f"{bound}{bytes_text(host.data_bytes)} of data"
+        if host.short_log_bytes is not None:
+            data += f", {bytes_text(host.short_log_bytes)} of it in a log of less than a day"
     threads = {True: ", with threads", False: ", without threads", None: ""}
     nginx = host.nginx or "no nginx found"
     kernel = host.kernel or "kernel not known"

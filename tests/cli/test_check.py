@@ -89,6 +89,8 @@ def test_whatever_is_to_be_measured_has_its_command(
     run_cli: RunCli, tree: Path, tmp_path: Path
 ) -> None:
     facts = _facts(tmp_path)
+    logs = "access_log /srv/own.log; server { access_log /srv/other.log; }"
+    tree.write_text(tree.read_text().replace("access_log off;", logs))
     check = _checked(run_cli, tree, "--facts", facts)
     also: list[dict[str, str]] = check["also"]  # type: ignore[assignment]
     steps = {str(check["next_command"]): str(check["next_reason"])}
@@ -99,6 +101,7 @@ def test_whatever_is_to_be_measured_has_its_command(
     assert f"--dataset {tree.parent / 'root'} " in inspect
     assert steps[inspect] == "on that host, settle thread pools, then check --facts facts.json"
     (learn,) = (command for command in steps if command.startswith("nginx-tune learn"))
+    assert learn == "nginx-tune learn /srv/own.log /srv/other.log -f json -o workload.json"
     assert steps[learn].endswith(
         f"settle reuseport, then check --facts {facts} --workload workload.json"
     ), "what is known stays"

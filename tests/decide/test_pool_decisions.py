@@ -29,7 +29,14 @@ from nginx_tune.decide.pool_plan import plan_pools
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.facts import Cpu, Disk, Facts, Kernel, Memory, PathStorage, Storage
 from nginx_tune.documents.site import CacheBounds
-from nginx_tune.documents.workload import HttpVersion, Workload
+from nginx_tune.documents.workload import (
+    CurveShare,
+    HttpVersion,
+    LogSummary,
+    Popularity,
+    ServedData,
+    Workload,
+)
 
 
 def test_the_scenario_is_foreseen() -> None:
@@ -91,6 +98,36 @@ def test_data_that_fits_leaves_pools_off_and_says_what_they_would_cost() -> None
     assert 1.3 <= low <= 1.35 < expected <= high
     assert high == pytest.approx(2.5, rel=0.05)
     assert any(text.startswith("workload.dataset.bytes: ") for text in d.flips_when)
+
+
+@each_row(
+    ("span_seconds", "requested_bytes", "said"),
+    [
+        (74, GIBIBYTE // 8, "4.0 GiB of data (128.0 MiB of it in a log of less than a day), 1.0 G"),
+        (74, 8 * GIBIBYTE, "8.0 GiB of data, 1.0 GiB"),
+        (
+            30 * 86_400,
+            GIBIBYTE // 8,
+            "requested in the log fits in the page cache (128.0 MiB of 1.0 GiB; 4.0 GiB on disk)",
+        ),
+    ],
+)
+def test_a_short_log_does_not_shrink_the_data_on_disk(
+    span_seconds: int, requested_bytes: int, said: str
+) -> None:
+    learnt = load("media", data_bytes=requested_bytes, file_bytes=MEBIBYTE, rate=40)
+    learnt = msgspec.structs.replace(
+        learnt,
+        dataset=ServedData(bytes=requested_bytes, provenance="learnt"),
+        popularity=Popularity(
+            exponent=0.6,
+            curve=[CurveShare(requests_ratio=1.0, bytes=requested_bytes)],
+            provenance="learnt",
+        ),
+        log=LogSummary(format="combined", lines=1, requests=1, span_seconds=span_seconds),
+    )
+    facts = host(page_cache_bytes=GIBIBYTE, datasets=[dataset(4 * GIBIBYTE, MEBIBYTE)])
+    assert said in one(decide(facts, learnt, site=site()), "thread-pools").summary
 
 
 def test_unknown_data_is_not_guessed() -> None:

@@ -104,11 +104,17 @@ PROFILES: dict[Kind, Profile] = {
 }
 
 
+_SHORT_SECONDS = 86_400
+"""Traffic repeats daily. The objects that a shorter log requests are a lower bound of the data, and
+its curve has no requests for the others."""
+
+
 def workload_for(
     kind: Kind | None, facts: Facts, given: Workload | None = None, *, site: Site | None = None
 ) -> Workload:
     """``given`` with its gaps filled: the dataset from the facts, the rest from the profile.
 
+    The scanned data also replaces that of a log of less than a day, if it is larger.
     For kind cache only the scans of the caches of ``site`` count, where that is given.
     Shape: all values that decisions use, except request rate and CPU time, which have no typical
            value.
@@ -119,6 +125,7 @@ def workload_for(
     if chosen == "cache" and site is not None:
         kept = scans_of_caches(facts.datasets, site)
         facts = msgspec.structs.replace(facts, datasets=kept)
+    base = _beyond_short_log(base, facts, chosen)
     return msgspec.structs.replace(
         base,
         kind=chosen,
@@ -128,6 +135,24 @@ def workload_for(
         sizes=_sizes(base.sizes, base.dataset, facts, profile),
         concurrency=_concurrency(base.concurrency, profile),
         connection_reuse=_reuse(base.connection_reuse, profile),
+    )
+
+
+def _beyond_short_log(given: Workload, facts: Facts, kind: Kind) -> Workload:
+    """The workload with the scanned data, if a short log requests less than that.
+
+    Its popularity is then that of the fitted exponent, for all files.
+    """
+    data, span = given.dataset, given.log.span_seconds if given.log else _SHORT_SECONDS
+    scanned = _dataset(ServedData(requests_by_path=data.requests_by_path), facts, kind)
+    is_short = data.provenance == "learnt" and (span or 0) < _SHORT_SECONDS
+    # The scan of a cache also counts objects that nobody requests any more.
+    if kind == "cache" or not is_short or (scanned.bytes or 0) <= (data.bytes or 0):
+        return given
+    return msgspec.structs.replace(
+        given,
+        dataset=msgspec.structs.replace(scanned, short_log_bytes=data.bytes),
+        popularity=msgspec.structs.replace(given.popularity, curve=[]),
     )
 
 
