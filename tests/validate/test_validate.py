@@ -146,7 +146,7 @@ def test_bad_input_is_one_line(run_cli: RunCli, site: Path) -> None:
         (("plain.conf", "--against", "twin.conf", "--seed", "-1"), 2, "--seed"),
         (("plain.conf", "--against", "twin.conf", "--require", "hot.p98 < 1"), 2, "hot.p98"),
         (("plain.conf", "--against", "twin.conf", "--require", "hot.p99 <"), 2, "hot.p99 <"),
-        (("plain.conf", "--against", "twin.conf", "--duration", "soon"), 2, "no duration"),
+        (("plain.conf", "--against", "twin.conf", "--duration", "soon"), 2, "not a duration"),
         (("plain.conf", "--against", "twin.conf", "--accept-worse", "hot.p98"), 2, "hot.p98"),
         (("plain.conf", "--against", "twin.conf", "--objective", "gone.p99 <= 1s"), 2, "gone"),
         (("plain.conf", "--against", "twin.conf", "--max-time", "soon"), 2, "soon"),
