@@ -230,7 +230,7 @@ def test_what_cannot_be_is_refused(run_cli: RunCli) -> None:
     run = run_cli("probe", "http://unix:/" + 120 * "x" + ":/", "--allow-live")
     assert (run.returncode, "107 bytes at most" in run.stderr) == (2, True), run.stderr
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"ciphers": ["AES128-SHA"]}, "is no cipher suite"),
+        ({"ciphers": ["AES128-SHA"]}, "is not a cipher suite"),
         (
             {"min_version": "1.3", "ciphers": ["ECDHE-RSA-AES256-GCM-SHA384"]},
             "no usable cipher suites",

@@ -178,7 +178,7 @@ impl Tls {
         for name in &self.ciphers {
             if ciphers::find(name).is_none() {
                 return Err(format!(
-                    "target.tls: {name:?} is no cipher suite of the probe; it has {}",
+                    "target.tls: {name:?} is not a cipher suite of the probe; it has {}",
                     ciphers::names()
                 ));
             }
