@@ -371,10 +371,15 @@ class HostSizes:
             source = s.workload.popularity.provenance
             popularity = Quantity("workload.popularity.curve", points, "points", source)
         cpu, i = s.workload.cpu_per_request, self.inputs
+        ratio, sizes = sent_ratio(s, i.object_bytes), s.workload.sizes
+        sent = Quantity(
+            "mean bytes of an answer", ratio * i.object_bytes, "bytes", sizes.provenance
+        )
         return (
             s.dataset_bytes,
             popularity,
             s.object_bytes,
+            *([sent] if ratio < 1 else []),
             s.page_cache,
             Quantity("time of a disk read", i.disk.latency_seconds, "s", s.disk.provenance),
             s.link_bytes_per_second,

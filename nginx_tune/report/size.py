@@ -155,9 +155,9 @@ def _seconds_range(found: SizeRange) -> str:
 
 def _bandwidth(sizing: Sizing, carried: SizeRange) -> str:
     """The expected rate in bits per second, from the mean response size; empty if unknown."""
-    means = (item.value for item in sizing.evidence if item.fact == "workload.sizes.mean_bytes")
-    mean = next((value for value in means if isinstance(value, (int, float))), None)
-    if mean is None:
+    means = {item.fact: item.value for item in sizing.evidence}
+    mean = means.get("mean bytes of an answer", means.get("workload.sizes.mean_bytes"))
+    if not isinstance(mean, (int, float)):
         return ""
     bits = carried.expected * mean * 8
     return f" ({speed_text(round(float(f'{bits:.2g}')))} of answers of {bytes_text(mean)})"

@@ -131,6 +131,18 @@ def test_a_bandwidth_is_a_rate_by_the_mean_size(run_cli: RunCli, inputs: list[ob
     assert "Mbit/s of answers of 64.0 KiB" in run_cli("size", *inputs).stdout
 
 
+def test_bytes_that_are_not_sent_take_no_bandwidth(run_cli: RunCli, tmp_path: Path) -> None:
+    """Ranges of a quarter: the link of 10 Gbit/s is full with four times the requests."""
+    words = ["--cpus", "64", "--memory", "64G", "--disk", "nvme:4:1T", "--data", "20G"]
+    told = {"schema": "nginx-tune/workload/1", "sizes": {"mean_bytes": 4 << 20, "sent_ratio": 0.25}}
+    workload = tmp_path / "workload.json"
+    workload.write_text(json.dumps(told))
+    found = run_cli("size", *words, "--link", "10G", "--workload", str(workload))
+    carried = re.search(r"\((.*?) Gbit/s of answers of 1.0 MiB\)", found.stdout)
+    assert carried, found.stdout + found.stderr
+    assert 5 < float(carried[1]) <= 10
+
+
 def test_what_no_lab_can_show_names_no_command(run_cli: RunCli) -> None:
     """A command that is printed runs: here the scenario would ask for more than a lab sends."""
     described = (
