@@ -189,6 +189,11 @@ CASES: dict[str, tuple[str, str, Facts | None, int]] = {
     "a group of names": (
         "up-static-dns", GROUP % ("server a:80; server b:80; server c:80;", "u"), None, 1,
     ),
+    "a group of names in stream": (
+        "up-stream-static-dns",
+        ("events {} stream { upstream u { server a:53; server b:53; } "
+        "server { listen 53; proxy_pass u; } server { listen 54; proxy_pass c:53; } }"), None, 2,
+    ),
     "two groups with a name in common": (
         "up-static-dns",
         GROUP % ("server a:80; server b:80; } upstream v { server b:80; server a:80;", "v"), None,
