@@ -53,7 +53,7 @@ from nginx_tune.documents.facts import AccessLog, Facts, Nginx
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
-from nginx_tune.errors import ConfigurationError, UsageError
+from nginx_tune.errors import ConfigurationError, UndecidedError, UsageError
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.nginx.elsewhere import NONE_MISSING, MissingIncludes, missing_includes
 from nginx_tune.report.terminal.saying import say
@@ -413,6 +413,53 @@ def read_held(
     missing = missing_includes(tree, LiveHost(), accept_missing)
     decisions = replace(settled.held, files_missing=missing.files_missing)
     return Held(inputs, tree, decisions, settled.stays, missing)
+
+
+def read_hosts_own(ctx: click.Context, named: dict[str, Any]) -> Held | None:
+    """The decisions for the configuration of this host's nginx, as ``check`` reads it.
+
+    None if the options name another host or site, or if there is no readable configuration. Prints
+    what the result is for, unless an option names that.
+    """
+    if not _is_for_host(ctx, named):
+        return None
+    path = _hosts_own_path(named["nginx_binary"])
+    if path is None:
+        _tell_subject(ctx, f"no configuration of nginx was found: for files in {Site().roots[0]}")
+        return None
+    _tell_subject(ctx, f"for {path}, the configuration of this host's nginx")
+    return read_held(ctx, None, None, **named)
+
+
+def tell_new_site(ctx: click.Context, named: dict[str, Any]) -> None:
+    """Print that the result is for a new site, if this host's nginx has a configuration."""
+    if _is_for_host(ctx, named) and (path := _hosts_own_path(named["nginx_binary"])):
+        text = f"for a new site with files in {Site().roots[0]}, not for the sites of {path}"
+        _tell_subject(ctx, text, "nginx-tune plan changes those; --root, --site name others")
+
+
+def _hosts_own_path(nginx_binary: str | None) -> str | None:
+    """The configuration of this host's nginx; None if there is none that can be read."""
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # not needed with --facts
+    from nginx_tune.nginx.subject import NoNginxError, find_subject  # noqa: PLC0415  # the same
+
+    try:
+        path = find_subject(LiveHost(), None, nginx_binary=nginx_binary).path
+    except (NoNginxError, UndecidedError):
+        return None
+    return path if Path(path).is_file() and os.access(path, os.R_OK) else None
+
+
+def _is_for_host(ctx: click.Context, named: dict[str, Any]) -> bool:
+    """True if no option or settings file names another host, a site or its directories."""
+    others = ("described", "site_path", "datasets", "roots", "cache_dirs", "features")
+    is_new = any(named.get(name) for name in others) or "site" in ctx.obj["settings"]
+    return named["facts_path"] in {None, LIVE} and not is_new
+
+
+def _tell_subject(ctx: click.Context, text: str, hint: str = "") -> None:
+    if not ctx.obj["quiet"]:
+        say(text, hint)
 
 
 def _configuration(

@@ -16,7 +16,7 @@ from nginx_tune.change.generate.features import FEATURES, beside, feature_form
 from nginx_tune.change.generate.nginx_conf import emit_decided, kept_defaults
 from nginx_tune.change.generate.plan_files import host_parts
 from nginx_tune.change.generate.writing import FileProvenance
-from nginx_tune.cli.deciding import Inputs, deciding_options, read_inputs
+from nginx_tune.cli.deciding import Inputs, deciding_options, read_inputs, tell_new_site
 from nginx_tune.cli.described import INPUTS, typed_words
 from nginx_tune.cli.inputs import read_bytes
 from nginx_tune.cli.second_reading import check_generated
@@ -81,6 +81,7 @@ def command(
     """
     if check_path is not None and output is not None:
         raise UsageError("--check writes nothing: give it or -o")
+    tell_new_site(ctx, named)
     inputs = read_inputs(ctx, **named)
     inputs = dataclasses.replace(inputs, facts=_with_logs(inputs))
     text = _emit(inputs, named)

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from nginx_tune.cli.configurations import tell_unread, with_typed_names
-from nginx_tune.cli.deciding import deciding_options, read_held, read_inputs
+from nginx_tune.cli.deciding import deciding_options, read_held, read_hosts_own, read_inputs
 from nginx_tune.cli.described import typed_words
 from nginx_tune.cli.options import accept_missing_option, map_option, prefix_option
 from nginx_tune.conf.tree import Maps
@@ -59,18 +59,21 @@ def command(
     if (maps or accept_missing) and conf_path is None:
         option = "--map" if maps else "--accept-missing"
         raise click.UsageError(f"{option} needs -c CONF")
-    missing = NONE_MISSING
     if conf_path is None:
-        inputs = read_inputs(ctx, **named)
-        decisions, makes = inputs.decisions, "nginx-tune generate -o nginx.conf"
+        held = read_hosts_own(ctx, named)
     else:
         held = read_held(ctx, conf_path, prefix, maps=maps, accept_missing=accept_missing, **named)
+    if held is None:
+        inputs, missing = read_inputs(ctx, **named), NONE_MISSING
+        decisions, makes = inputs.decisions, "nginx-tune generate -o nginx.conf"
+    else:
         inputs, decisions, missing = held.inputs, held.decisions, held.missing
-        makes = f"nginx-tune plan {shlex.quote(conf_path)} -f json=plan.json"
+        makes = shlex.join(["nginx-tune", "plan", *([conf_path] if conf_path else ())])
+        makes += " -f json=plan.json"
     inputs.tell()
     options = typed_words(ctx)
     makes = with_inputs(makes, options)
-    if conf_path is not None:
+    if held is not None:
         decisions = prove_by_plan(decisions, makes)
         makes += PROVES_PLAN if inputs.is_live and not held.is_moved else ""
     shown = with_typed_names(decisions, conf_path)

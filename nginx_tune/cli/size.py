@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from nginx_tune.cli.deciding import deciding_options, read_inputs
+from nginx_tune.cli.deciding import deciding_options, read_hosts_own, read_inputs
 from nginx_tune.documents.described_host import parse_size
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.report.terminal.output import output_options
@@ -57,7 +57,8 @@ def command(
     from nginx_tune.report.size import sizing_screen  # noqa: PLC0415
 
     priced = _prices(prices)
-    inputs = read_inputs(ctx, **named)
+    held = read_hosts_own(ctx, named)
+    inputs = held.inputs if held else read_inputs(ctx, **named)
     inputs.tell()
     goal, objective = time_goal(inputs.workload.objectives) or (None, None)
     sizes = size_hosts(
