@@ -55,7 +55,11 @@ def command(
     output: str | None,
     **named: Any,
 ) -> ExitStatus:
-    """The settings that help on this host, with evidence, prediction, break-even and risk."""
+    """The settings that help on this host, with evidence, prediction, break-even and risk.
+
+    Without -c, it reads the configuration of the host's nginx, as check does, unless another host
+    or directories are named.
+    """
     if (maps or accept_missing) and conf_path is None:
         option = "--map" if maps else "--accept-missing"
         raise click.UsageError(f"{option} needs -c CONF")

@@ -50,7 +50,7 @@ def command(
 
     The table has, for each memory size and disk, the requests for files per second within the
     objective, their range, and the resource that limits them. -f scenario writes the nearest host
-    as an experiment for the lab.
+    as an experiment for the lab. The site is that of the host's nginx, as for recommend.
     """
     from nginx_tune.decide.objectives import time_goal  # noqa: PLC0415  # not for --help
     from nginx_tune.decide.size import SizeRequest, size_hosts  # noqa: PLC0415

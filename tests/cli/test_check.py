@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from command_line import RunCli
 from situations import GIBIBYTE, host, load, measured
+from started import running
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Nginx
@@ -197,6 +198,31 @@ def test_files_here_are_counted_as_for_recommend(run_cli: RunCli, tree: Path) ->
     assert "fits in the page cache (4.0 MiB of " in run.stdout
     assert _switches(found)["thread pools"] == ("off", False)
     assert str(found["binding"]).partition("(")[0] == run.stdout.partition("(")[0]
+
+
+@pytest.mark.needs("root", "nginx")
+def test_recommend_and_size_are_about_the_nginx_that_runs(
+    run_cli: RunCli, tree: Path, free_port: int
+) -> None:
+    """generate writes a new site, and says so."""
+    (tree.parent / "root/file").write_bytes(bytes(4 << 20))
+    served = f"user root; {tree.read_text()}".replace("18961", f"{free_port}")
+    tree.write_text(served)
+    pid = f"pid {tree.parent}/pid; daemon off; error_log stderr;"
+    with running(["nginx", "-c", str(tree), "-g", pid]):
+        screen = run_cli("check").stdout
+        assert "4.0 MiB of data" in screen
+        (limit,) = re.findall(r"about (.* requests/s)", screen)
+        found = run_cli("recommend")
+        assert found.stderr.startswith(f"nginx-tune: for {tree}, the configuration of this ")
+        assert limit in found.stdout
+        assert "Next: nginx-tune plan -f json=plan.json" in found.stdout
+        sizing = json.loads(run_cli("size", "-f", "json").stdout)
+        values = {item["fact"]: item["value"] for item in sizing["evidence"]}
+        assert values["workload.dataset.bytes"] == 4 << 20
+        named = run_cli("recommend", "--root", tree.parent / "root")
+        assert "Next: nginx-tune generate" in named.stdout
+        assert f"not for the sites of {tree} (" in run_cli("generate").stderr
 
 
 def test_a_root_that_is_not_here_is_no_empty_one(
