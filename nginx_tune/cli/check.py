@@ -169,6 +169,8 @@ def _look(
         facts, notes = facts_for_tree(described, subject.tree)
     if facts is None:
         raise AssertionError("live facts were asked for")
+    if is_live and not is_for_host and subject.tree.maps is not None:
+        notes.append("the host shown is this machine (--facts FILE takes the server's)")
     missing = missing_includes(subject.tree, subject.host, accepted)
     looked = _configured(subject, inputs.completed(facts), given, missing, options, is_live=is_live)
     return looked._replace(notes=[*subject_notes(subject), *notes])

@@ -94,8 +94,6 @@ class FilesElsewhere(NamedTuple):
         real = os.path.realpath(path)
         own = [os.path.realpath(here or ".") for _, here in self.maps]
         around = {*map(_repository, own), str(Path.cwd())} - {"", "/"}
-        if posixpath.dirname(real) == "/":
-            return  # a file mounted into a container: /nginx.conf
         if not any(_is_below(real, place) for place in (*own, *around)):
             raise NotHereError(path, real, "outside of this tree:")
 
@@ -148,9 +146,14 @@ def read_as_meant(
 
 
 def with_own_directory(path: str, maps: Maps) -> tuple[tuple[str, str], ...]:
-    """The maps, and a map of the main file's directory to itself."""
+    """The maps, and a map of the main file's directory to itself.
+
+    Of a main file in ``/``, such as one mounted into a container, only the file is mapped.
+    """
     directory = posixpath.dirname(path)
     full = absolute_path(directory or ".")
+    if full == "/":
+        return (*maps, (absolute_path(path), path))
     own = dict.fromkeys((full, os.path.realpath(full)))
     given = dict(maps)
     return (*maps, *((name, directory) for name in own if name not in given and name != "/"))

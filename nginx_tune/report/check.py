@@ -3,7 +3,7 @@
 import posixpath
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 from msgspec.structs import replace
@@ -204,6 +204,8 @@ def _is_audit(step: NextStep) -> bool:
 
 _RESULTS = {"facts.json": "--facts", "workload.json": "--workload"}
 """The files that settling commands write, with the options that read them."""
+_OF_TREE = ("--map", "--accept-missing", "--prefix")
+"""The options that say how the configuration is read."""
 
 
 def _settling(
@@ -218,7 +220,8 @@ def _settling(
     facts and the workload of ``options``.
     """
     learn = "nginx-tune learn "
-    with_format = f"{learn}-c {shlex.quote(own_conf)} " if own_conf else learn
+    tree = shlex.join(["-c", own_conf, *_pairs(options, _OF_TREE)]) if own_conf else ""
+    with_format = f"{learn}{tree} " if tree else learn
     names: dict[str, list[str]] = {}
     for switch in switches:
         decision = by_id[switch.decision]
@@ -231,21 +234,15 @@ def _settling(
         result = command.rpartition(" ")[2]
         then = ""
         if result in _RESULTS:
-            kept = _documents(options, but=_RESULTS[result])
+            kept = _pairs(options, {*_RESULTS.values(), *_OF_TREE} - {_RESULTS[result]})
             then = f", then check {shlex.join([*kept, _RESULTS[result], result])}"
         steps.append(NextStep(command=command, reason=f"settle {listed(settled)}{then}"))
     return steps
 
 
-def _documents(options: Sequence[str], *, but: str) -> list[str]:
-    """The options that name a facts or workload file, except the option ``but``."""
-    pairs = pairwise(options)
-    return [
-        word
-        for name, path in pairs
-        if name in _RESULTS.values() and name != but
-        for word in (name, path)
-    ]
+def _pairs(options: Sequence[str], names: Collection[str]) -> list[str]:
+    """The options of these names, each with its value."""
+    return [word for pair in pairwise(options) if pair[0] in names for word in pair]
 
 
 def check_screen(check: FirstLook) -> Screen:

@@ -266,8 +266,9 @@ def test_a_file_in_the_root_directory_is_its_own_tree() -> None:
     """A container has a mounted configuration there."""
     reader = FilesElsewhere(LiveHost(), with_own_directory("/nginx.conf", ()))
     assert reader.followed("/nginx.conf") == "/nginx.conf"
-    with pytest.raises(NotHereError):
-        reader.followed("/etc/passwd")
+    for other in ("/etc/passwd", "/token"):
+        with pytest.raises(NotHereError):
+            reader.followed(other)
 
 
 def test_on_its_own_host_a_pattern_without_a_match_is_what_nginx_reads(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,20 @@ def test_an_audit_of_what_was_read_here_reads_it_again(run_cli: RunCli, tree: Pa
     assert found["next_command"] == f"nginx-tune audit {tree} --facts live"
     steps: list[dict[str, str]] = found["also"]  # type: ignore[assignment]
     assert any(step["command"].startswith(f"nginx-tune learn -c {tree} ") for step in steps)
+
+
+def test_the_next_commands_read_a_checkout_as_it_was_read(run_cli: RunCli, tree: Path) -> None:
+    tree.write_text(CONF.format(http="include /etc/nt/*.conf;", root=tree.parent))
+    asked = ("--map", f"/etc/nt={tree.parent}/none", "--accept-missing", "/etc/nt/*.conf")
+    run = run_cli("check", tree, *asked, "-f", "json")
+    assert "the host shown is this machine" in run.stderr
+    found = json.loads(run.stdout)
+    steps = [{"command": found["next_command"], "reason": found["next_reason"]}, *found["also"]]
+    words = shlex.join(asked)
+    [learn] = [step["command"] for step in steps if "nginx-tune learn" in step["command"]]
+    assert learn.startswith(f"nginx-tune learn -c {tree} {words} ")
+    for then in (step["reason"] for step in steps if "then check" in step["reason"]):
+        assert words in then
 
 
 def test_the_screen_names_four_parts_of_the_host_and_four_switches(
