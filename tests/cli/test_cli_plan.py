@@ -298,6 +298,7 @@ def test_a_plan_says_what_apply_would_refuse_as_root(run_cli: RunCli, tmp_path: 
     assert "can be written by everyone" in told.stderr
     # The fault may be that of /tmp, which must stay everybody's: not its rights are to change.
     assert "keep it, owned by root, in directories that only root may write" in told.stderr
+    assert "or give apply --trust" in told.stderr
     assert run_cli("-q", "plan", conf, "-f", "json", "--kind", "static").stderr == ""
 
 

@@ -40,7 +40,7 @@ _KUBERNETES = "..data"
 
 KEEP_IT_APART = (
     "keep it, owned by root, in directories that only root may write, such as /etc/nginx, or give "
-    "--trust"
+    "apply --trust"
 )
 """The hint to keep a file elsewhere. No hint closes its directory: /tmp must stay open to all."""
 
