@@ -64,3 +64,17 @@ def test_files_that_are_refused_to_who_asks_are_told_of(
     found = rehearsed("satisfy all; auth_basic x; auth_basic_user_file /dev/null;")
     (said,) = [one for one in found["notes"] if "fail before any change" in one]
     assert "answers 401 (it may come from auth_basic" in said
+
+
+def test_a_pattern_is_asked_for_a_file_that_it_matches_as_validate_does(
+    rehearsed: Callable[[str], dict[str, Any]], tmp_path: Path
+) -> None:
+    (tmp_path / "www" / "index.php").write_bytes(bytes(3000))
+    found = rehearsed(
+        "location ~ \\.php$ { fastcgi_pass 127.0.0.1:9; }"
+        f" location ~ \\.html$ {{ root {tmp_path}/www; expires 1d; }}"
+    )
+    notes = "\n".join(found["notes"])
+    assert " ~ \\.html$: its files belong to the first root" in notes
+    assert " ~ \\.php$: /index.php, 200" in notes
+    assert "/index.php: answered by an application instead of the file" in notes

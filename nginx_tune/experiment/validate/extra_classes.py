@@ -120,19 +120,19 @@ def find_extra_classes(
     """
     files_of = cache(files_of)
     matchers = [LocationMatcher(tree) for tree in site.trees]
-    own = _own_root(site, files, matchers) if surveys_both else None
+    own = _own_root(site, files, matchers)
     places = [
-        _with_batches(_at_a_file(place, site, own), matchers) if surveys_both else place
+        _with_batches(_at_a_file(place, site, own), matchers)
         for place in _places(site, files_of, matchers, surveys_both=surveys_both)
     ]
     asked_first = [own_questions(entry, files) for entry in site.entries]
-    first, answers = _survey(
-        session, variants[: 2 if surveys_both else 1], asked_first, places, limits
-    )
+    asked = variants[: 2 if surveys_both else 1]
+    first, answers = _survey(session, asked, asked_first, places, limits)
     at_entry = judge_memory(asked_first[1], first)
     root = own or _Root((site.entry.target, site.entry.target), ())
-    of_own, places = _learn_places(session, variants, root, places, limits)
-    of_own = of_own if own else _Learnt(list(files), {})
+    of_own, places = _learn_places(session, asked, root, places, limits)
+    if not own or not (surveys_both or of_own.files):
+        of_own = _Learnt(list(files), {})  # a change may also end the failures of all files
     host = site.entries[0].target.host
     at_entry.refused.update({f"{host} {label}": why for label, why in of_own.refused.items()})
     served = with_typical_first(of_own.files, files[0]) if files else []
@@ -323,7 +323,7 @@ def _answers(
 def _learn(
     session: Session, variants: Sequence[Variant], roots: Sequence[_Root], limits: ClientLimits
 ) -> list[_Learnt]:
-    """Request some files of each root from both variants, and more if their answers differ.
+    """Request some files of each root from the variants, and more if their answers differ.
 
     Refusals by a limit are ignored.
     """
@@ -339,7 +339,7 @@ def _learn(
             ], limits)
             for n, variant in enumerate(variants)
         ]  # fmt: skip
-        pairs = iter(zip(*surveyed, strict=True))
+        pairs = iter(zip(surveyed[0], surveyed[-1], strict=True))
         for root, known, files in zip(roots, answers, pending, strict=True):
             refusals = limits.statuses(root.targets[0]) | limits.statuses(root.targets[1])
             for file in files:
