@@ -382,6 +382,11 @@ def served_files(root: str) -> list[ServedFile]:
     return [typical, *(f for f in files if f != typical)] if typical else []
 
 
+def bytes_below(root: str) -> int:
+    """The size of the files below a root that ``served_files`` would list."""
+    return sum(file.bytes for file in served_files(root))
+
+
 def has_files(root: str) -> bool:
     """True if a root has any file that nginx could serve."""
     return any(_by_directory(root))

@@ -16,7 +16,7 @@ import msgspec
 from nginx_tune.cli.configurations import read_configuration
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.experiment.operations import Question
-from nginx_tune.experiment.session import has_files
+from nginx_tune.experiment.session import bytes_below, has_files
 from nginx_tune.experiment.validate.site import SiteFiles, read_site
 from nginx_tune.experiment.validate.site_load import default_load
 from nginx_tune.experiment.validate.workbench import open_workbench
@@ -30,7 +30,7 @@ def main(conf: str, binary: str, *urls: str) -> int:
     nginx, _ = read_nginx(host, binary=binary)
     tree = read_configuration(host, conf, nginx.prefix)
     site = read_site(
-        tree, tree, default_load(), files=SiteFiles(has_files, makes_files=False),
+        tree, tree, default_load(), files=SiteFiles(has_files, bytes_below, makes_files=False),
         builds=(nginx, nginx), primary_metric=None, requires=(), objectives=(),
     )  # fmt: skip
     try:

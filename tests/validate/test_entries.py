@@ -1,6 +1,6 @@
 """Which files both configurations are asked for, by their places and by their first answers."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import pytest
 from rows import each_row
@@ -38,7 +38,8 @@ def entries_of(
     before: str, after: str, full: Collection[str] = ("/www",), *, makes_files: bool = False
 ) -> Entries:
     trees = (tree_of(before), tree_of(after))
-    files = SiteFiles(lambda root: root in full, makes_files)
+    sizes = full if isinstance(full, Mapping) else dict.fromkeys(full, 1)
+    files = SiteFiles(lambda root: root in full, lambda root: sizes.get(root, 0), makes_files)
     successors = find_successors(*trees)
     touched = TouchedPlaces(trees, successors)
     return plan_entries(trees, successors, touched, files, error_logs=(None, None), protocols=())
@@ -125,6 +126,23 @@ def test_a_place_that_the_change_touches_comes_first(
     assert {
         name + url for name, url in asked if places.take(second if name else first, [url])
     } == touched
+
+
+@each_row(
+    ("change", "sizes", "root"),
+    [
+        ({"http": "aio threads;"}, {"/www/a": 6, "/srv": 2000}, "/srv"),
+        ({"http": "aio threads;"}, {"/www/a": 2000, "/srv": 6}, "/www/a"),
+        ({"http": "aio threads;"}, {"/www/a": 6, "/srv": 6}, "/www/a"),
+        ({"two": "aio threads;"}, {"/www/a": 2000, "/srv": 6}, "/srv"),  # the other is as it was
+        ({}, {"/www/a": 6, "/srv": 2000}, "/www/a"),
+    ],
+)
+def test_of_the_places_that_the_change_touches_the_one_with_the_most_bytes_is_loaded(
+    change: dict[str, str], sizes: dict[str, int], root: str
+) -> None:
+    before, after = BOTH.format(**PLAIN), BOTH.format(**{**PLAIN, **change})
+    assert entries_of(before, after, sizes).pair[0].root == root
 
 
 def test_two_sites_with_files_of_their_own_are_not_compared() -> None:

@@ -32,7 +32,7 @@ from nginx_tune.experiment.rehearse.change import (
     wants_bpf,
     without_bpf,
 )
-from nginx_tune.experiment.session import has_files
+from nginx_tune.experiment.session import bytes_below, has_files
 from nginx_tune.experiment.target import written_files
 from nginx_tune.experiment.validate.client_limits import ClientLimits
 from nginx_tune.experiment.validate.site import SiteFiles, SitePair, read_site
@@ -287,7 +287,7 @@ def _site(sides: OldAndNew, *, makes_files: bool) -> SitePair:
         sides.old,
         sides.old,
         default_load(),
-        files=SiteFiles(has_files, makes_files=makes_files),
+        files=SiteFiles(has_files, bytes_below, makes_files=makes_files),
         builds=(sides.nginx, sides.new_nginx or sides.nginx),
         primary_metric=None,
         requires=(),

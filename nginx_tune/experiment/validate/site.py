@@ -35,6 +35,8 @@ from nginx_tune.measure.proof.objective import parse_objective
 
 MOST_LOOKED_AT = 200
 """Bound on places that are requested only once, since a place that hangs takes seconds."""
+_MOST_WEIGHED = 40
+"""Bound on the roots whose files are added up."""
 NO_CLASSES = frozenset({"server", "generator", "total"})
 """First words of metrics that do not name a class."""
 
@@ -273,6 +275,8 @@ class SiteFiles(NamedTuple):
 
     has_files: Callable[[str], bool]
     """True for a directory with files to load."""
+    bytes_below: Callable[[str], int]
+    """The size of a directory's files."""
     makes_files: bool
     """True if a lab makes the files of the chosen root."""
 
@@ -296,7 +300,7 @@ def plan_entries(
 ) -> Entries:
     """The entry points at the first place with files that both serve by the same URLs.
 
-    Places that the change touches come first.
+    Places that the change touches come first, the one with the most bytes before the others.
 
     Empty directories (ACME challenges, future uploads) do not count, except, as a last choice, if
     the lab makes the files. If neither variant has files, the entry points have none.
@@ -307,7 +311,7 @@ def plan_entries(
     taken = full
     if files.makes_files:
         taken = [[*some, *places] for some, places in zip(full, own, strict=True)]
-    chosen = _in_common(taken, successors, touched)
+    chosen = _in_common(taken, successors, touched, files.bytes_below)
     if chosen is None and all(taken):
         own_sites = [f"{shown(pair[0].root)} at {pair[0].url_prefix or '/'}" for pair in taken]
         raise UndecidedError(
@@ -329,11 +333,15 @@ def plan_entries(
 
 
 def _in_common(
-    places: Sequence[Sequence[FilePlace]], successors: Successors, touched: TouchedPlaces
+    places: Sequence[Sequence[FilePlace]],
+    successors: Successors,
+    touched: TouchedPlaces,
+    bytes_below: Callable[[str], int],
 ) -> tuple[FilePlace, FilePlace] | None:
     """The first place of the baseline that the candidate has too.
 
-    A place that the change touches is preferred, and a place in the successor of its server.
+    A place that the change touches is preferred, of these the one with the most bytes, and a place
+    in the successor of its server. Without a change, the order of the places decides.
     """
     there: dict[tuple[str, str], list[FilePlace]] = {}
     for other in places[1]:
@@ -345,11 +353,18 @@ def _in_common(
     ]
     if not pairs:
         return None
+    kept: dict[tuple[bool, bool], list[tuple[int, FilePlace, FilePlace]]] = {}
+    for number, one, other in pairs:
+        is_untouched = not touched.take(one.server, [f"{one.url_prefix.rstrip('/')}/{MADE_UP}"])
+        kept.setdefault((one.lacks or other.lacks, is_untouched), []).append((number, one, other))
+    best = kept[min(kept)]
+    roots = list(dict.fromkeys(one.root for _, one, _ in best))[:_MOST_WEIGHED]
+    is_weighed = touched.has_change and len(roots) > 1
+    sizes = {root: bytes_below(root) for root in roots} if is_weighed else {}
     _, one, other = min(
-        pairs,
+        best,
         key=lambda pair: (
-            pair[1].lacks or pair[2].lacks,
-            not touched.take(pair[1].server, [f"{pair[1].url_prefix.rstrip('/')}/{MADE_UP}"]),
+            -sizes.get(pair[1].root, 0),
             pair[0],
             successors.servers.get(pair[1].server) is not pair[2].server,
         ),

@@ -35,9 +35,9 @@ class TouchedPlaces:
 
     def __init__(self, trees: Sequence[ConfTree], successors: Successors) -> None:
         before, after = ([source.data for source, _ in tree.parsed] for tree in trees)
-        self._is_unchanged = before == after
+        self.has_change = before != after
         self._successors = successors
-        self._sides = [] if self._is_unchanged else [_Side(tree) for tree in trees]
+        self._sides = [_Side(tree) for tree in trees] if self.has_change else []
 
     def take(self, server: Directive, urls: Iterable[str]) -> bool:
         """True if a touched place takes one of the URLs, for a server of the baseline.
@@ -46,7 +46,7 @@ class TouchedPlaces:
         without a successor.
         """
         successor = self._successors.servers.get(server)
-        if self._is_unchanged or successor is None:
+        if not self.has_change or successor is None:
             return True
         before, after = self._sides
         places = {(before.place(server, url), after.place(successor, url)) for url in urls}

@@ -26,7 +26,7 @@ from nginx_tune.documents.verdict import Environment, Stopped, Verdict
 from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.experiment import find_warmup, run_pairs, search_variants
 from nginx_tune.experiment.operations import MODULE_INSIDE, Question
-from nginx_tune.experiment.session import has_files, shown
+from nginx_tune.experiment.session import bytes_below, has_files, shown
 from nginx_tune.experiment.validate.replay import expected_lengths
 from nginx_tune.experiment.validate.sampled import unexpected
 from nginx_tune.experiment.validate.site import SiteFiles, SitePair, read_site
@@ -269,7 +269,7 @@ def read_sides(spec: ExperimentSpec, sides: Sides) -> SitePair:
         sides.baseline,
         sides.candidate,
         spec.load,
-        files=SiteFiles(has_files, makes_files=sides.lab is not None),
+        files=SiteFiles(has_files, bytes_below, makes_files=sides.lab is not None),
         builds=(sides.builds[0].nginx, sides.builds[1].nginx),
         primary_metric=spec.primary_metric,
         requires=spec.requires,

@@ -203,7 +203,7 @@ def open_workbench(
         *opened.notes,
         *(_failing(opened.session, load.variants[0], site, extra.files) if asks_files else []),
         *([f"on the sandbox's loopback link: {addresses}"] if addresses else []),
-        *file_notes(opened.classes, extra.files),
+        *file_notes(opened.classes, extra.files, site.entry.root),
         *asked_notes(extra.asked, {**_unloaded(site, extra), **load.above}),
         *load.notes,
         *site.load.notes,

@@ -199,17 +199,29 @@ def asked_notes(asked: Sequence[tuple[str, str, str]], left_out: Mapping[str, st
     return found + [f"not loaded: {listed(places)}: {why}" for why, places in labels.items()]
 
 
-def file_notes(classes: Sequence[ScenarioClass], files: Sequence[ServedFile]) -> list[str]:
-    """A note on the files that the classes of the first root request."""
+def file_notes(
+    classes: Sequence[ScenarioClass], files: Sequence[ServedFile], root: str | None
+) -> list[str]:
+    """A note on the root of the load, and on the files that its classes request."""
     if not files:
         return []
+    size = bytes_text(sum(file.bytes for file in files))
     hot = f"{files[0].url} ({bytes_text(files[0].bytes)})"
     each = {"hot": f"always {hot}", "random": f"one of {plural(len(files), 'file')}, at random"}
-    return [
-        f"{request_class.name} requests {each[request_class.source]}"
-        for request_class in classes
-        if request_class.source in each and not request_class.manifest
-    ]
+    of_files = [item.name for item in classes if item.source in each and not item.manifest]
+    whole = f"{' and '.join(of_files)}: {plural(len(files), 'file')} of {root}, {size}"
+    return (
+        [
+            whole,
+            *(
+                f"{request_class.name} requests {each[request_class.source]}"
+                for request_class in classes
+                if request_class.name in of_files
+            ),
+        ]
+        if of_files
+        else []
+    )
 
 
 def listed(names: Collection[str]) -> str:
