@@ -116,15 +116,23 @@ def _sentence(one: RehearsedReload, *, is_alike: bool) -> str:
     said += ", under an overload that began before it" if is_unsettled(one) else ""
     said += f"; {before.failed:,} failed before it already" if before.failed else ""
     said += _lasting(lasting)
-    left = (
-        f"; {plural(one.workers_left, 'old worker')} {'is' if one.workers_left == 1 else 'are'} "
-        f"left after {seconds_text(one.watched_seconds)}"
-        if one.workers_left
-        else ""
-    )
+    left = _left(one)
     if one.faults:
         return f"{name}: accepted, but NOT AS WRITTEN: {plain(one.faults[0])}; {said}{left}"
     return f"{name}: taken, {said}{left}"
+
+
+def _left(one: RehearsedReload) -> str:
+    """The old workers that remain; open connections, which keep them, are a harmless reason."""
+    if not one.workers_left:
+        return ""
+    verb = "is" if one.workers_left == 1 else "are"
+    why = "for connections that were held open: harmless, and worker_shutdown_timeout limits it"
+    return (
+        f"; {plural(one.workers_left, 'old worker')} {verb} left after "
+        f"{seconds_text(one.watched_seconds)}"
+        + (f", {why}" if any(item.kept for item in one.held) else "")
+    )
 
 
 def _unsettled(one: RehearsedReload, rate: float) -> str:

@@ -158,6 +158,7 @@ def test_failures_that_last_are_told_apart_from_those_of_the_change() -> None:
         ((0, 100), (3, 97), True),
         ((0, 100), (2, 98), False),  # the last ones of the change itself
         ((10, 90), (11, 89), False),  # as before
+        ((10, 90), (15, 85), False),  # by chance
         ((10, 90), (40, 60), True),
         ((50, 50), (0, 100), False),  # the way back
         ((0, 0), (0, 0), False),
@@ -278,7 +279,11 @@ def test_people_read_the_outcome_first_and_nothing_steers_a_terminal() -> None:
     assert "reload: REFUSED, the old generation still serves: [emerg] a\\x1b[2Jb | c" in text
     assert "reload back: taken, 10 of 1,000 requests failed and 1 held connection was lost" in text
     one = msgspec.structs.replace(found, reloads=[msgspec.structs.replace(TAKEN, workers_left=1)])
-    assert "; 1 old worker is left after" in plain_text(rehearsal_screen(one))
+    left = "; 1 old worker is left after 3.00 s"
+    said = f"{left}, for connections that were held open: harmless, and worker_shutdown_timeout"
+    assert said in plain_text(rehearsal_screen(one))
+    none = msgspec.structs.replace(found, reloads=[msgspec.structs.replace(TAKEN, held=[])])
+    assert f"{left}\n" in plain_text(rehearsal_screen(none)), "nothing else is known"
     odd = msgspec.structs.replace(found, reloads=[msgspec.structs.replace(TAKEN, faults=["f"])])
     lines = markdown(rehearsal_screen(odd)).splitlines()
     row = next(line for line in lines if line.startswith("| outcome"))

@@ -12,6 +12,7 @@ reload.during.p99 <= 50ms           also before, after; p50, max, failed
 reload_back.failed == 0             the change back; upgrade, restart as reload
 """
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, get_args
@@ -46,6 +47,7 @@ _LEAST_LASTING = 3
 _CALM_SECONDS = 1.0
 _BUSY_RATIO = 0.5
 """The largest share of the host's CPU time that other processes may use in a valid rehearsal."""
+_STANDARD_ERRORS = 3.0
 _LASTING_RATIO = 2.0
 """A change causes failures if their share afterwards exceeds this multiple of the share before."""
 
@@ -225,14 +227,20 @@ class Losses(NamedTuple):
 
 
 def losses(one: RehearsedReload) -> Losses:
-    """The losses of a change; a steady share of failing requests is not among them."""
+    """The losses of a change; a steady share of failing requests is not among them.
+
+    A share that differs by less than three standard errors of two binomial shares is steady.
+    """
     before, lasting = _phase_named(one, "before"), lasting_failures(one)
     failed = sum(one.failed.values()) - before.failed
     requests = one.requests + failed - (before.requests if before.failed else 0)
     if lasting is not None:
         failed, requests = failed - lasting.failed, requests - lasting.requests
-    usual = before.failed / max(1, before.requests + before.failed) * requests
-    beyond = max(0, round(failed - usual))
+    seen = max(1, before.requests + before.failed)
+    share = before.failed / seen
+    beyond = round(failed - share * requests)
+    error = math.sqrt(share * (1.0 - share) * max(0, requests) * (1.0 + requests / seen))
+    beyond = beyond if beyond > _STANDARD_ERRORS * error else 0
     return Losses(failed, beyond, requests, sum(item.lost for item in one.held))
 
 
