@@ -384,7 +384,11 @@ class HostSizes:
             Quantity("time of a disk read", i.disk.latency_seconds, "s", s.disk.provenance),
             s.link_bytes_per_second,
             s.client_rate,
-            Quantity("worker processes", float(self.inputs.workers)),
+            Quantity(
+                "worker processes",
+                float(self.inputs.workers),
+                provenance="measured" if s.workers_are_known else "assumed",
+            ),
             Quantity(
                 "CPU of a request",
                 cpu.mean_seconds or server_at(s, i, RangeEnd.EXPECTED).request_cpu_seconds,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from nginx_tune.documents.base import Provenance
+from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.sizing import (
     AnswerResource,
     DiskChoice,
@@ -37,6 +38,7 @@ _SAID: Mapping[str, str] = {
     "memory.page_cache_limit_bytes": "the page cache",
     "time of a disk read": "the speed of the disks",
     "CPU of a request": "the CPU time of a request",
+    "worker processes": "the number of CPUs",
 }
 """The names of facts in the headline."""
 _KNOWN: Sequence[Provenance] = ("measured", "learnt", "declared", "assumed")
@@ -109,14 +111,14 @@ def _this_host(sizing: Sizing, host: SizedHost) -> str:
         said = f"This host carries no rate{within}: {_alone(sizing)}"
         if found.high > 0:
             said += f"; at best it carries {_rate(found.high)}"
-        if sizing.without_objective_per_second is not None:
-            said += "; without the objective it keeps up with "
-            said += _range_text(sizing.without_objective_per_second)
     elif host.is_prediction:
         said = f"This host carries {_range_text(found)}{_bandwidth(sizing, found)}{within}"
     else:
         said = f"This host carries perhaps {_rate(found.expected)}{within}, but any value from "
         said += f"{_rate(found.low)} to {_rate(found.high)} is possible: {_unsure(sizing)}"
+    free = sizing.without_objective_per_second
+    if free is not None and _range_text(free) != _range_text(found):
+        said += f"; without the objective it keeps up with {_range_text(free)}"
     asked = sizing.asked_per_second
     if asked is not None and host.verdict is not None:
         words = {
@@ -126,7 +128,13 @@ def _this_host(sizing: Sizing, host: SizedHost) -> str:
         }
         said += f"; {words[host.verdict]} requested {number_text(asked)}/s"
         said += _time(sizing, host)
-    return f"{said}; {_BINDS[host.binds]}."
+    assumes_cpu = host.binds == "cpu" and any(map(_is_assumed_cpu, sizing.evidence))
+    return f"{said}; {_BINDS[host.binds]}{' (1 CPU is assumed)' if assumes_cpu else ''}."
+
+
+def _is_assumed_cpu(item: Evidence) -> bool:
+    """True for one worker, because the number of CPUs is not known."""
+    return (item.fact, item.provenance) == ("worker processes", "assumed")
 
 
 def _time(sizing: Sizing, host: SizedHost) -> str:
@@ -173,7 +181,8 @@ def _unsure(sizing: Sizing) -> str:
 
 
 def _cost_words(host: SizedHost) -> str:
-    return "The cheapest host" if host.cost is not None else "The smallest host"
+    said = "cheapest" if host.cost is not None else "smallest"
+    return f"The {said} host of the table"
 
 
 def _name(sizing: Sizing, host: SizedHost) -> str:
@@ -257,7 +266,13 @@ def _beside(sizing: Sizing) -> list[Line]:
 def _rests_on(sizing: Sizing) -> list[tuple[str, str]]:
     """The objective, then a row for each provenance with the facts that have it."""
     rows = [
-        (provenance, ", ".join(f"{item.fact} {evidence_value(item)}" for item in found))
+        (
+            provenance,
+            ", ".join(
+                "1 CPU (--cpus)" if _is_assumed_cpu(item) else f"{item.fact} {evidence_value(item)}"
+                for item in found
+            ),
+        )
         for provenance in _KNOWN
         for found in [[item for item in sizing.evidence if item.provenance == provenance]]
         if found

@@ -196,6 +196,17 @@ def test_a_host_in_one_line_is_declared(run_cli: RunCli) -> None:
     assert found["least_link_bits_per_second"] == 5_000_000_000
 
 
+def test_cpus_that_nobody_declared_are_assumed(run_cli: RunCli) -> None:
+    described = ("--memory", "16G", "--disk", "nvme:4", "--data", "200G", "--mean-size", "1M")
+    alone = run_cli("size", *described).stdout
+    assert alone.splitlines()[0].endswith("; the CPUs are the limit (1 CPU is assumed).")
+    (assumed,) = (line for line in alone.splitlines() if line.startswith("assumed "))
+    assert ", 1 CPU (--cpus), " in assumed
+    declared = run_cli("size", *described, "--cpus", "1").stdout
+    assert "worker processes 1" in declared
+    assert "1 CPU" not in declared
+
+
 @each_row(
     ("words", "said"),
     [
@@ -204,10 +215,10 @@ def test_a_host_in_one_line_is_declared(run_cli: RunCli) -> None:
         (["--link", "10G", "--rate", "500"], "500/s need at least a link of 25 Gbit/s; other "),
         (["--link", "100G", "--rate", "3000", "--cpus", "2"], "3,000/s need at least "),
         (["--link", "1G"], "Other memory or disks carry no more; a faster link does."),
-        (["--link", "10G", "--rate", "250"], "The smallest host that carries 250/s: "),
+        (["--link", "10G", "--rate", "250"], "The smallest host of the table that carries 250/s: "),
         (
             ["--link", "10G", "--rate", "250", "--disk", "ssd:4"],
-            "The smallest host that carries 250/s: ",
+            "The smallest host of the table that carries 250/s: ",
         ),
     ],
 )
