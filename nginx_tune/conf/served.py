@@ -75,6 +75,22 @@ def served_paths(
     return found
 
 
+def searches_roots(tree: ConfTree) -> bool:
+    """True if a location passes on missing files to a named location with another root."""
+    files = [served for served in served_paths(tree) if served.via != "cache"]
+    roots = {
+        (served.scope.server, served.scope.own.args[-1]): served.root
+        for served in files
+        if served.scope.own.args
+    }
+    for scope, _, root, *_ in files:
+        for line in (*scope.effective_all("try_files"), *scope.effective_all("error_page")):
+            named = line.args[-1] if line.args else ""
+            if named.startswith("@") and roots.get((scope.server, named), root) != root:
+                return True
+    return False
+
+
 def served_directories(tree: ConfTree) -> list[str]:
     """The directories that a tree serves files or cached responses from, sorted."""
     return sorted({served.path for served in served_paths(tree)})

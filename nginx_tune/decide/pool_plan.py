@@ -114,8 +114,13 @@ def _disks_apart(s: Situation) -> Independence:
     Disks are not independent if a request searches them in turn: lookups run in the event loop, and
     a slow disk with cold directory entries blocks it with any pools.
     """
-    if not looks_through_disks(s):
-        return judge_independence(s.data_paths)
+    found = judge_independence(s.data_paths)
+    if not share_one_pool(s):
+        return found
+    if s.site.roots_apart:
+        known = "the roots belong to different locations, for which plan writes one pool"
+        reason = known if found.provenance == "measured" else found.reason
+        return found._replace(independent=False, reason=reason)
     reason = (
         f"requests search the {len(s.data_paths)} disks in turn, in the event loop; [site] "
         "root_prefixes assigns URLs to disks"
@@ -123,8 +128,8 @@ def _disks_apart(s: Situation) -> Independence:
     return Independence(independent=False, provenance="declared", reason=reason)
 
 
-def looks_through_disks(s: Situation) -> bool:
-    """True if requests search several independent disks one after the other."""
+def share_one_pool(s: Situation) -> bool:
+    """True for roots on independent disks whose URLs are not known, so that all share a pool."""
     if s.kind == "cache" or s.site.root_prefixes:
         return False
     return judge_independence(s.data_paths).independent

@@ -23,7 +23,7 @@ from nginx_tune.decide.model.pool import (
     responses_apart,
     responses_shared,
 )
-from nginx_tune.decide.pool_plan import SINGLE_POOL, PoolPlan, looks_through_disks, most_workers
+from nginx_tune.decide.pool_plan import SINGLE_POOL, PoolPlan, most_workers, share_one_pool
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.decisions import Confidence, Decision, Evidence, Predicted, Setting
@@ -142,7 +142,7 @@ def _other_size(s: Situation, plan: PoolPlan) -> Decision:
     if exceeds_knee(s, plan):
         # Intentionally more threads than concurrent reads: suppress the audit's finding.
         comment = f"{IGNORED_KNEE} {reason}"
-    if looks_through_disks(s):
+    if share_one_pool(s):
         known_rules = f"{KNEE}, {SINGLE_POOL}" if exceeds_knee(s, plan) else SINGLE_POOL
         comment = f"nginx-tune: ignore[{known_rules}] {reason}"
     line = setting(
@@ -337,7 +337,8 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
         )
     reason = plan.independence.reason if not plan.independence.independent else ""
     flips = "each directory is on its own disk and thread-pools is enabled"
-    if looks_through_disks(s):
+    in_turn = share_one_pool(s) and not s.site.roots_apart
+    if in_turn:
         flips = "[site] root_prefixes assigns URLs to disks and thread-pools is enabled"
     if plan.on and plan.independence.independent:
         disks, most = len(s.data_paths), most_workers(len(s.data_paths))
@@ -346,14 +347,16 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
             f"{MAX_THREADS_ALL_WORKERS} in all; one slow disk delays the others"
         )
         flips = f"worker_processes is at most {most}"
+    unknown = plan.on and s.site.roots_apart and plan.independence.provenance == "declared"
+    is_open = unknown or _unsure(plan)
     return Decision(
         id="per-disk-pools",
-        verdict="not_enough_evidence" if _unsure(plan) else "disable",
+        verdict="not_enough_evidence" if is_open else "disable",
         summary=f"No pool per disk: {reason or plan.judgement.reason}.",
         evidence=evidence,
-        confidence="low" if _unsure(plan) else "medium",
+        confidence="low" if is_open else "medium",
         flips_when=[flips],
-        next_command="" if looks_through_disks(s) else FACTS_COMMAND,
+        next_command="" if in_turn else FACTS_COMMAND,
     )
 
 

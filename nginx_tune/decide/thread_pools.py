@@ -35,10 +35,10 @@ from nginx_tune.decide.pool_plan import (
     corners,
     disks_decide,
     flips_on_assumptions,
-    looks_through_disks,
     measure_disks,
     pace_decides,
     pools_lose_less,
+    share_one_pool,
 )
 from nginx_tune.decide.sensitivity import find_flip
 from nginx_tune.decide.situation import Situation
@@ -218,7 +218,7 @@ def _gain_text(plan: PoolPlan, predicted: list[Predicted]) -> str:
 def _settings(s: Situation, plan: PoolPlan) -> list[Setting]:
     reason = plan.judgement.reason
     if plan.mode == "shared":
-        if looks_through_disks(s):  # suppresses the audit's finding
+        if share_one_pool(s):  # suppresses the audit's finding
             reason = f"nginx-tune: ignore[{SINGLE_POOL}] {reason}"
         return [setting("thread-pools", "location", "aio", "threads", reason=reason)]
     if plan.mode == "hot_and_cold":

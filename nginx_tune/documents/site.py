@@ -56,6 +56,9 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     root_prefixes: list[str] = []
     """The URL prefix of each root, in the order of ``roots``: ``/videos/`` for files in
     ``ROOT/videos/``. Without prefixes, nginx searches the roots for a file one after the other."""
+    roots_apart: bool = False
+    """True if no request is searched in more than one of ``roots``; ``plan`` reads this from the
+    configuration."""
     serves_files: bool = False
     """True if files of ``roots`` are served in addition to the cache; ``plan`` reads this from the
     configuration."""

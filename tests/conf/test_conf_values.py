@@ -6,7 +6,7 @@ from rows import each_row
 from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.logs import main_error_logs
 from nginx_tune.conf.scopes import Scope, scopes
-from nginx_tune.conf.served import served_paths
+from nginx_tune.conf.served import searches_roots, served_paths
 from nginx_tune.conf.variables import Variables
 from nginx_tune.conf.workers import asked_pool, declared_pools, pool_names
 
@@ -171,6 +171,21 @@ def test_thread_pools() -> None:
 def test_which_directories_are_served(http: str, served: set[tuple[str, str]]) -> None:
     found = served_paths(tree_of(f"http {{ {http} }}"))
     assert {(one.via, one.path) for one in found} == served
+
+
+@each_row(
+    ("server", "searches"),
+    [
+        ("root /a; location / { try_files $uri @b; } location @b { root /b; }", True),
+        ("root /a; error_page 404 = @b; location @b { root /b; }", True),
+        ("root /a; try_files $uri @b; location @b { try_files $uri =404; }", False),
+        ("root /a; error_page 404 /404.html; location = /404.html { root /b; }", False),
+        ("root /a; location /b/ { root /b; }", False),
+    ],
+)
+def test_which_configurations_search_roots_in_turn(server: str, *, searches: bool) -> None:
+    other = "server { root /c; location @b { root /d; } }"
+    assert searches_roots(tree_of(f"http {{ server {{ {server} }} {other} }}")) is searches
 
 
 def test_listeners_are_shared_by_address() -> None:

@@ -362,6 +362,18 @@ def test_roots_that_are_looked_through_get_no_pools_of_their_own() -> None:
     assert "hold up" not in " ".join(s.reason for one in decisions.decisions for s in one.settings)
 
 
+def test_roots_of_different_locations_are_not_searched_in_turn() -> None:
+    given = site(roots=["/srv/1", "/srv/2"], roots_apart=True)
+    d = one(decide(host(disks=2), load(), site=given), "per-disk-pools")
+    assert d.verdict == "disable"
+    assert "the roots belong to different locations" in d.summary
+    unknown = host(page_cache_bytes=GIBIBYTE, storage=Storage())
+    d = one(decide(unknown, load(), site=given), "per-disk-pools")
+    assert d.verdict == "not_enough_evidence"
+    assert "do not have the disk of /srv/1" in d.summary
+    assert "inspect --dataset" in d.next_command
+
+
 def test_named_directories_of_unknown_disks_count_as_independent_but_declared() -> None:
     facts = host(page_cache_bytes=GIBIBYTE)
     bounds = {path: CacheBounds(max_bytes=256 * GIBIBYTE) for path in ("/a", "/b")}

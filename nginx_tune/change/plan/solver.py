@@ -22,7 +22,7 @@ from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import cleartext_http2_servers, listeners
 from nginx_tune.conf.locations import live_signs
 from nginx_tune.conf.scopes import Scope, http_blocks, http_directives, scopes
-from nginx_tune.conf.served import places_of, served_paths, why_no_place
+from nginx_tune.conf.served import places_of, searches_roots, served_paths, why_no_place
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import upstreams
 from nginx_tune.conf.values import parameter, parse_bytes
@@ -53,7 +53,8 @@ def site_of(tree: ConfTree, site: Site, nginx: Nginx) -> Site:
     site = site_in(tree, site)
     own = roots_in(tree) if site.roots == Site().roots else []
     log = site.access_log or log_of_build(nginx)
-    return replace(site, roots=own or site.roots, access_log=log)
+    apart = site.roots_apart or (bool(own) and not searches_roots(tree))
+    return replace(site, roots=own or site.roots, roots_apart=apart, access_log=log)
 
 
 def roots_in(tree: ConfTree) -> list[str]:
