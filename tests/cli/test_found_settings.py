@@ -73,7 +73,7 @@ REFUSED = {
     "doctor": "output",
     "schema": "output",
     SITE_TABLE: "schema cache_dirs cache_bounds tls user error_log access_log other_access_logs "
-    "piped_logs plain_logs",
+    "piped_logs plain_logs roots_apart",
 }
 """What only a flag, the environment or a file that is named may set."""
 REFUSED_NAMES = [f"{place}.{name}" for place, names in REFUSED.items() for name in names.split()]
