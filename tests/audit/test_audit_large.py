@@ -15,7 +15,8 @@ from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx import subject
 
 LINES = 2000
-MAP = f"events {{}}\nhttp {{\nmap $uri $to {{\n{'/a /b;' * LINES}\n}}\n}}\n"
+VALUES = "".join(f"/a{number} /b;" for number in range(LINES))
+MAP = f"events {{}}\nhttp {{\nmap $uri $to {{\n{VALUES}\n}}\n}}\n"
 
 
 @pytest.fixture
