@@ -189,9 +189,10 @@ def _first(
     elif any(finding.severity == "error" for finding in findings.findings):
         reason = "see every finding with its fix"
     elif changed:
+        names = f": {listed(sorted(changed))}" if len(changed) <= _MOST_CHANGES_NAMED else ""
         return NextStep(
             command=f"nginx-tune plan{conf}",
-            reason=f"see {plural(len(changed), 'change')} as a diff",
+            reason=f"see {plural(len(changed), 'change')} as a diff{names}",
         )
     elif findings.findings:
         reason = "see every finding with its fix"
@@ -202,6 +203,8 @@ def _is_audit(step: NextStep) -> bool:
     return step.command.startswith("nginx-tune audit")
 
 
+_MOST_CHANGES_NAMED = 3
+"""Maximum number of changes that the next command's reason names."""
 _RESULTS = {"facts.json": "--facts", "workload.json": "--workload"}
 """The files that settling commands write, with the options that read them."""
 _OF_TREE = ("--map", "--accept-missing", "--prefix")
