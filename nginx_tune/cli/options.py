@@ -191,7 +191,7 @@ KINDS = ("static", "media", "cache", "proxy")
 kind_option = click.option(
     "--kind",
     type=click.Choice(KINDS),
-    help="Kind of site (default: as other inputs show, else static).",
+    help="Kind of site (default: inferred from the other inputs, else static).",
 )
 
 

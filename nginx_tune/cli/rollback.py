@@ -15,8 +15,7 @@ from nginx_tune.report.terminal.saying import say
 @click.option(
     "--recover",
     is_flag=True,
-    help="Take back only changes that dead processes left unfinished: for the start of the "
-    "machine.",
+    help="Take back only changes that dead processes left unfinished. For use at boot.",
 )
 @click.option(
     "--leave",

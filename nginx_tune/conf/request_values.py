@@ -253,7 +253,10 @@ def _parameter_line(args: Sequence[str]) -> str:
 
 
 def _access_log(args: Sequence[str]) -> str:
-    """The accepted form, if a path with variables has a buffer, or if ``flush`` has none."""
+    """The form that nginx accepts, if it rejects these arguments; empty if it accepts them.
+
+    It rejects a buffer for a path with variables, and ``flush`` without a buffer.
+    """
     path, words = args[0], [arg.partition("=")[0] for arg in args[2:]]  # after the format
     if path == "off":
         return "off alone" if len(args) > 1 else ""

@@ -213,7 +213,7 @@ class PredictionResult(Part, frozen=True, kw_only=True):
     metric: str
     """Name of the metric in the model."""
     variant: str = msgspec.field(default="candidate", name="arm")
-    """The variant of the prediction, against the baseline."""
+    """The variant that the prediction is about; it is compared with the baseline."""
     low: float
     expected: float
     high: float

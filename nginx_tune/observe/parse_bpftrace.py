@@ -197,8 +197,8 @@ def add_open_turns(
     """Count the turn that each thread is in at a mark, with its age so far.
 
     ``silent`` has each thread whose system call shows that it is in a turn, with the reason why it
-    waits (None if it can run). A thread that never left or entered epoll_wait has been in the same
-    turn since tracing began. If it also neither left nor got a CPU, it has waited since then.
+    waits (None if it can run). A thread without an event of epoll_wait has been in the same turn
+    since tracing began. Without a scheduler event too, it has waited all that time.
     """
     now = round(reading.at_seconds * 1e9)
     began = reading.maps.get("@began", {}).get("", now)

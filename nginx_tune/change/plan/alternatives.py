@@ -128,7 +128,10 @@ def _pools(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
 
 
 def _threads(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
-    """The same pools with four times and with a quarter of the threads, within the limits."""
+    """The same pools, once with four times the threads and once with a quarter of them.
+
+    Both numbers stay within the limits.
+    """
     mode = _mode(by_id)
     if mode == "off":
         return

@@ -1,4 +1,7 @@
-"""Places beside the first root: each is requested once, and loaded if both variants agree."""
+"""Load classes for servers and locations other than the first root.
+
+Each is requested once from both variants, and gets load only if their answers agree.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache

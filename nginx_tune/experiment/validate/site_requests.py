@@ -67,7 +67,7 @@ class SiteRequest(NamedTuple):
     block: Directive | None = None
     """The block of its server."""
     is_new: bool = False
-    """True if only the candidate has such a place."""
+    """True if only the candidate has this place."""
     is_below: bool = False
     """True if it represents the URLs below its location."""
     is_made_up: bool = False

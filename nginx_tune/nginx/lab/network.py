@@ -213,7 +213,8 @@ def set_tcp(wanted: Mapping[str, str]) -> dict[str, str]:
     """Set TCP in this thread's network namespace, and return the resulting settings by sysctl.
 
     If a congestion control is not loaded, or namespaces may not choose it
-    (``tcp_allowed_congestion_control``), CUBIC replaces it, and otherwise Reno.
+    (``tcp_allowed_congestion_control``), CUBIC replaces it; if CUBIC cannot be set either, Reno
+    does.
     """
     values = {**_STOCK, **wanted}
     controls = (values.pop(_CONTROL), _STOCK[_CONTROL], _ALWAYS_ALLOWED)
