@@ -72,6 +72,10 @@ def test_what_is_stuck_names_the_way_out(make_site: Make, run_cli: RunCli) -> No
 def test_the_printed_confirm_confirms(make_site: Make, run_cli: RunCli) -> None:
     site = make_site()
     said = run_cli(*site.overlay("--confirm", "60s"))
+    assert re.search(
+        r"; or take it back: nginx-tune rollback \S.*; otherwise put back at [\d:]{8} UTC\n",
+        said.stdout,
+    )
     assert run_cli(*_told(said.stdout, "confirm")).returncode == 0
     assert site.state.all()[-1].read().phase == "kept"
 

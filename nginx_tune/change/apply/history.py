@@ -127,8 +127,11 @@ def _next_step(journal: Journal, story: Story, state: ChangeState) -> str:
     if state == "stuck":
         return f"next: {journal.ways_out}"
     if state == "awaiting":
-        died = f"; the process that was to take it back has died: {journal.recovery}"
-        return f"keep it: {journal.command('confirm')}" + (died if is_abandoned(story) else "")
+        keep = f"keep it: {journal.command('confirm')}"
+        if is_abandoned(story):
+            return f"{keep}; the process that was to take it back has died: {journal.recovery}"
+        at = f"; otherwise put back at {story.deadline.until[11:19]} UTC" if story.deadline else ""
+        return f"{keep}; or take it back: {journal.command('rollback')}{at}"
     if state != "unfinished":
         return ""
     if is_abandoned(story):
