@@ -1,6 +1,7 @@
 """An experiment of ``validate`` or ``scenario run``: read both sides, run, store and print."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -33,10 +34,13 @@ from nginx_tune.measure.proof.verdict import verdict_status
 from nginx_tune.nginx.binary import read_linked, read_nginx
 from nginx_tune.nginx.lab.spec import LabPlan
 from nginx_tune.nginx.subject import ConfigurationFiles, own_prefix
+from nginx_tune.report.plan import plan_title
 from nginx_tune.report.terminal.output import write_result
 from nginx_tune.report.terminal.saying import clear_progress, progress_printer, say
 from nginx_tune.report.terminal.writer import write_screen
 from nginx_tune.report.verdict import render_experiment, short_of_outcome, verdict_screen
+
+_LENGTHS = ("--pairs", "--max-time")
 
 
 class Wanted(NamedTuple):
@@ -76,11 +80,22 @@ def run_experiment(
             warn(f"too few pairs for an outcome: {short}")
         validation = run_validation(spec, sides, progress=progress_printer(ctx), warn=warn)
     if not wanted.no_store:
-        name = spec.plan or spec.candidate or sides.candidate.path
-        keep_run(ctx, validation, kind="validate", name=name, clock=clock)
+        keep_run(ctx, validation, kind="validate", name=sides.title, clock=clock)
     verdict = validation.verdict
-    write_screen(lambda: verdict_screen(verdict), verdict, wanted.formats, wanted.output)
+    again = _without_length(ctx.obj["arguments"])
+    write_screen(lambda: verdict_screen(verdict, again), verdict, wanted.formats, wanted.output)
     return exit_status(verdict, wanted)
+
+
+def _without_length(arguments: Sequence[str]) -> str:
+    """The command as it was typed, without the options that bound the number of pairs."""
+    left, skips = [], False
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        if not skips and name not in _LENGTHS:
+            left.append(argument)
+        skips = not skips and argument in _LENGTHS
+    return shlex.join(["nginx-tune", *left])
 
 
 def _dry_run(ctx: click.Context, spec: ExperimentSpec, sides: Sides, wanted: Wanted) -> ExitStatus:
@@ -144,6 +159,7 @@ def _read_sides(
             plan, spec.plan, ConfigurationFiles(host), prefix=own, to_run=True
         )
         trees, prefix = (before, after), plan.prefix or prefix
+        title = plan_title(plan)
     else:
         same = spec.candidate if builds[0] is not builds[1] else ""
         baseline = spec.baseline or same or host_configuration(builds[1], "name it with --against")
@@ -165,6 +181,7 @@ def _read_sides(
                 hint="name another file with --against; for the noise of this host, --self-check",
             )
         trees = (before, after)
+        title = spec.candidate or after.path
     return Sides(
         baseline=trees[0],
         candidate=trees[1],
@@ -172,6 +189,7 @@ def _read_sides(
         prefixes=(started_with(prefix, builds[0], names), started_with(prefix, builds[1], names)),
         builds=(read_linked(host, builds[0]), read_linked(host, builds[1])),
         planned=planned,
+        title=title,
     )
 
 

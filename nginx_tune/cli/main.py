@@ -226,7 +226,13 @@ def cli(
         tables = confined(tables, found, name, own)
     if command is not None:
         ctx.default_map = {name: command_defaults(command, tables[name], name)}
-    ctx.obj = {"verbose": verbose, "quiet": quiet, "settings": tables, "found": found}
+    ctx.obj = {
+        "verbose": verbose,
+        "quiet": quiet,
+        "settings": tables,
+        "found": found,
+        "arguments": ctx.obj or [],
+    }
 
 
 _HELP_FOR_NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -238,7 +244,9 @@ def main(args: Sequence[str] | None = None) -> int:
     _hold_standard_descriptors()
     arguments = list(sys.argv[1:] if args is None else args)
     try:
-        result = cli.main(args=arguments, prog_name="nginx-tune", standalone_mode=False)
+        result = cli.main(
+            args=arguments, prog_name="nginx-tune", standalone_mode=False, obj=[*arguments]
+        )
         if sys.stdout is not None:
             sys.stdout.flush()
     except NginxTuneError as error:

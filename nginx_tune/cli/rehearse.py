@@ -242,8 +242,8 @@ class _Named(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The title of the run in lists, such as the two configurations that it compares."""
-        return self.plan_path or self.new or self.new_nginx or self.old or ""
+        """The title of the run in lists; for a plan, that of the plan is used."""
+        return self.new or self.new_nginx or self.old or ""
 
 
 def _run_named(
@@ -262,6 +262,7 @@ def _run_named(
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.measure.proof.rehearsal import rehearsal_status  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
+    from nginx_tune.report.plan import plan_title  # noqa: PLC0415
     from nginx_tune.report.rehearsal import rehearsal_screen  # noqa: PLC0415
 
     clock = Clock()
@@ -277,7 +278,8 @@ def _run_named(
         sides = _sides(host, named, plan, nginx, new_nginx, emulates=wish.lab is not None)
         rehearsal = run_rehearsal(sides, wish, progress=progress_printer(ctx))
     if not no_store:
-        keep_run(ctx, rehearsal, kind="rehearse", name=named.title, clock=clock)
+        title = plan_title(plan) if plan else named.title
+        keep_run(ctx, rehearsal, kind="rehearse", name=title, clock=clock)
     write_screen(lambda: rehearsal_screen(rehearsal), rehearsal, formats, output)
     if rehearsal.interrupted:
         return ExitStatus.INTERRUPTED

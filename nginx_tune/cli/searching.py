@@ -83,8 +83,8 @@ def search(
         sides = Sides(inputs.today, inputs.today, lab, (prefix, prefix), (build, build))
         found = run_search(spec, sides, inputs.variants, progress=progress_printer(ctx))
     if not wanted.no_store:
-        name = spec.plan or inputs.today.path
-        keep_run(ctx, found.validation, kind="validate", name=name, clock=clock)
+        path = inputs.today.path
+        keep_run(ctx, found.validation, kind="validate", name=path, clock=clock)
     _write_search(inputs, found, wanted.formats, wanted.output)
     verdict = found.validation.verdict
     if found.search.reference == found.search.answer == "today" and verdict.outcome == "worse":

@@ -220,6 +220,16 @@ def _said(test: NginxTest | None, form: _Form) -> list[str]:
     return [f"nginx -t on the changed files, in the sandbox: {word}", *shown]
 
 
+_MOST_NAMED = 4
+
+
+def plan_title(plan: Plan) -> str:
+    """The configuration and the decisions that change it, for lists and pages."""
+    ids = list(dict.fromkeys(hunk.decision for file in plan.files for hunk in file.hunks))
+    more = f" and {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
+    return f"{plan.conf_path}: {', '.join(ids[:_MOST_NAMED]) or 'no change'}{more}"
+
+
 def count_changes(plan: Plan) -> int:
     """The number of lines that change; a line with several reasons counts once."""
     return sum(

@@ -141,17 +141,20 @@ _SURE_RATIO = 0.8
 _STOPPED = {"settled": "it was settled", "time": "time was up", "interrupted": "interrupted"}
 
 
-def verdict_screen(verdict: Verdict) -> Screen:
-    """The answer in a sentence, the deciding metrics, their basis, and the circumstances."""
+def verdict_screen(verdict: Verdict, command: str = "nginx-tune validate …") -> Screen:
+    """The answer in a sentence, the deciding metrics, their basis, and the circumstances.
+
+    ``command``: the command that would measure again, without the number of pairs.
+    """
     return [
-        [Line(verdict_sentence(verdict), "answer"), *_way_out(verdict)],
+        [Line(verdict_sentence(verdict), "answer"), *_way_out(verdict, command)],
         _builds(verdict),
         *particulars(verdict),
         environment_block(verdict),
     ]
 
 
-def _way_out(verdict: Verdict) -> ScreenBlock:
+def _way_out(verdict: Verdict, command: str) -> ScreenBlock:
     """The line on how to settle an undecided verdict; empty for any other verdict."""
     primary = next((m for m in verdict.metrics if m.name == verdict.primary_metric), None)
     if verdict.outcome != "inconclusive" or primary is None or primary.outcome != "inconclusive":
@@ -172,7 +175,7 @@ def _way_out(verdict: Verdict) -> ScreenBlock:
         if each is not None:
             # One pair more than needed: set-up takes time too, and pairs may be discarded.
             way = f"--max-time {math.ceil((needed + 1) * each / _MINUTE)}min"
-    return [Line(f"Next: validate with {way}; {accept}.")]
+    return [Line(f"Next ({accept}): {one_line(command)} {way}")]
 
 
 def _builds(verdict: Verdict) -> ScreenBlock:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ import pytest
 from command_line import RunCli
 from planned_files import as_json, planned_file
 from recorded_hosts import facts_file
+from rows import each_row
 from tiers import dice
+
+from nginx_tune.cli.experiments import _without_length
 
 FACTS = facts_file("raid10-4hdd")
 
@@ -160,6 +164,35 @@ def test_validate_runs_just_the_planned_bytes(run_cli: RunCli, conf: Path, plann
     refused = validated(run_cli, "--plan", planned)
     assert refused.returncode == 3
     assert "nginx.conf" in refused.stderr
+
+
+@pytest.mark.needs("nginx", "root", "probe")
+def test_a_proof_of_a_plan_is_listed_by_what_the_plan_changes(
+    run_cli: RunCli, conf: Path, planned: Path
+) -> None:
+    run = run_cli("-q", "validate", "--plan", planned, "--pairs", "1", "--duration", "500ms",
+                  "--warmup", "200ms", "--accept-inconclusive")  # fmt: skip
+    assert run.returncode in {0, 1, 4}, run.stderr
+    newest = json.loads(run_cli("runs", "list", "-f", "json").stdout)["runs"][0]
+    decisions = {
+        hunk["decision"] for file in json.loads(planned.read_text())["files"]
+        for hunk in file["hunks"]
+    }  # fmt: skip
+    path, _, named = newest["name"].partition(": ")
+    assert path == str(conf)
+    assert set(named.split(", ")) == decisions
+
+
+@each_row(
+    ("typed", "left"),
+    [
+        ("validate --plan p.json --pairs 1", "validate --plan p.json"),
+        ("validate --max-time=5min --plan p.json", "validate --plan p.json"),
+        ("-v validate 'a b.conf' --max-time 5min --pairs 6 -q", "-v validate 'a b.conf' -q"),
+    ],
+)
+def test_the_command_that_measures_longer_is_the_one_that_was_typed(typed: str, left: str) -> None:
+    assert _without_length(shlex.split(typed)) == f"nginx-tune {left}"
 
 
 def lost(run: subprocess.CompletedProcess[str]) -> list[Any]:

@@ -266,9 +266,10 @@ def test_too_few_pairs_in_the_time_are_one_number_and_a_command() -> None:
     verdict = msgspec.structs.replace(few, stopped="time", metrics=[first], seconds_per_pair=27.1)
     said, way, *_ = plain_text(verdict_screen(verdict)).splitlines()
     assert said.endswith("too few for an outcome, 7 are needed.")
-    assert way == (
-        "Next: validate with --max-time 4min; --accept-inconclusive accepts it as it is."
-    )
+    accept = "Next (--accept-inconclusive accepts it as it is): nginx-tune validate"
+    assert way == f"{accept} … --max-time 4min"
+    typed = plain_text(verdict_screen(verdict, "nginx-tune validate --plan plan.json"))
+    assert f"{accept} --plan plan.json --max-time 4min\n" in typed
 
 
 def test_scenario_run() -> None:

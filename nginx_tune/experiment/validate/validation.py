@@ -184,6 +184,8 @@ class Sides(NamedTuple):
     builds: tuple[LinkedBuild, LinkedBuild]
     planned: Mapping[str, bytes] = {}
     """The bytes of the candidate's files that replace the baseline's, by path."""
+    title: str = ""
+    """The comparison in lists of runs."""
 
 
 def run_validation(
