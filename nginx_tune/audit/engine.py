@@ -21,7 +21,7 @@ from nginx_tune.audit.context import AuditProfile, Context, DecisionsOnce, parse
 from nginx_tune.audit.hit import DEFAULT_MARK, WHOLE_TREE, Hit, MissingFacts
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Rule, severity_in
-from nginx_tune.audit.storage import outermost
+from nginx_tune.audit.storage import is_inside, outermost
 from nginx_tune.audit.suppression import (
     NOTICES,
     notices_of,
@@ -316,7 +316,7 @@ _NOT_WHOLE = "audit the main file (nginx.conf) with all included files; nginx -t
 
 MOST_DATASETS = 8
 
-_PATH = re.compile(r"(?:datasets|storage\.paths)\[(.+)\]", re.DOTALL)
+_PATH = re.compile(r"(datasets|storage\.paths)\[(.+)\]", re.DOTALL)
 
 
 def _needs_facts(
@@ -373,13 +373,19 @@ def _few(paths: set[str]) -> list[str]:
 
 
 def _inspect(facts: Iterable[str], conf: str, known: Facts | None) -> str:
-    paths = {match[1] for fact in facts if (match := _PATH.match(fact))}
+    asked = {match.groups() for fact in facts if (match := _PATH.match(fact))}
+    data = {path for what, path in asked if what == "datasets"}
+    places = {path for what, path in asked if what != "datasets"}
     disks = ""
     if known is not None:
-        paths |= {dataset.path for dataset in known.datasets}
+        data |= {dataset.path for dataset in known.datasets}
         disks = " --disks" if any(disk.curve for disk in known.storage.disks) else ""
-    datasets = "".join(f" --dataset {shlex.quote(path)}" for path in _few(paths))
+    scans = _few(data)
+    options = "".join(f" --dataset {shlex.quote(path)}" for path in scans)
+    # A scan finds the disk too. Logs and temporary files are no data that is served.
+    places = {path for path in places if not any(is_inside(path, scan) for scan in scans)}
+    options += "".join(f" --path {shlex.quote(path)}" for path in _few(places))
     return (
-        f"nginx-tune inspect{datasets}{disks} -f json -o facts.json && "
+        f"nginx-tune inspect{options}{disks} -f json -o facts.json && "
         f"nginx-tune audit {shlex.quote(conf)} --facts facts.json"
     )

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from rows import each_row
 
-from nginx_tune.audit.engine import audit, reaching
+from nginx_tune.audit.engine import audit, commands_for, reaching
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import GIB, linux
 from nginx_tune.conf.tree import parse_text, read_tree
@@ -224,6 +224,12 @@ def test_many_directories_are_asked_for_by_the_ones_around_them() -> None:
     servers = "".join(f"server {{ listen 80; root /srv/www/{n}; }}" for n in range(100))
     found = _audit(f"events {{}} http {{ {servers} }}", None)
     assert "inspect --dataset /srv/www -f json" in found.needs_facts[0].how
+
+
+def test_places_that_are_only_written_to_are_not_scanned() -> None:
+    places = ("datasets[/srv/www]", "storage.paths[/srv/www/a]", "storage.paths[/var/log/nginx]")
+    ((_, _, how),) = commands_for({"a rule": places}, "nginx.conf", None)
+    assert how.startswith("nginx-tune inspect --dataset /srv/www --path /var/log/nginx -f json")
 
 
 def test_what_the_facts_file_has_is_asked_for_again() -> None:
