@@ -1,5 +1,7 @@
 """``nginx-tune inspect``."""
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -24,7 +26,7 @@ from nginx_tune.observe.inspect.inspection import (
     with_disk_probes,
     with_volumes,
 )
-from nginx_tune.observe.inspect.live_facts import with_access_logs
+from nginx_tune.observe.inspect.live_facts import served_here, with_access_logs
 from nginx_tune.report.facts import facts_blocks, render_host_toml
 from nginx_tune.report.terminal.output import (
     RESULT_FILE,
@@ -33,7 +35,7 @@ from nginx_tune.report.terminal.output import (
     tell_written,
     write_file,
 )
-from nginx_tune.report.terminal.saying import progress_printer
+from nginx_tune.report.terminal.saying import progress_printer, say
 from nginx_tune.report.terminal.writer import SCREEN_FORMATS, write_screen
 
 _PRIVATE = 0o600
@@ -233,6 +235,8 @@ def command(
             results=named_results(),
         )
         facts = with_access_logs(facts, host)
+        if not datasets and not ctx.obj["quiet"]:
+            _tell_unscanned(served_here(facts.nginx, host))
     facts = with_volumes(facts, volumes)
     if disks:
         from nginx_tune.observe.inspect.disks import measure_disks  # noqa: PLC0415  # only with --disks
@@ -253,6 +257,16 @@ def command(
     if without_curves and status is ExitStatus.OK:
         raise UndecidedError(f"no disk was measured: {'; '.join(without_curves)}")
     return status
+
+
+def _tell_unscanned(served: Sequence[str]) -> None:
+    """Print that served files were not counted, with the options that count them."""
+    if served:
+        words = " ".join(f"--dataset {shlex.quote(path)}" for path in served[:_MOST_NAMED])
+        say("the served files were not counted", f"add {words}")
+
+
+_MOST_NAMED = 8
 
 
 def _refuse_together(

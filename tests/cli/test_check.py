@@ -238,6 +238,10 @@ def test_recommend_and_size_are_about_the_nginx_that_runs(
         named = run_cli("recommend", "--root", tree.parent / "root")
         assert "Next: nginx-tune generate" in named.stdout
         assert f"not for the sites of {tree} (" in run_cli("generate").stderr
+        inspected = run_cli("inspect", "-f", "json", "-o", tree.parent / "host.json")
+        unscanned = f"served files were not counted (add --dataset {tree.parent / 'root'})"
+        assert unscanned in inspected.stderr
+        assert "not counted" not in run_cli("inspect", "--dataset", tree.parent).stderr
 
 
 def test_a_root_that_is_not_here_is_no_empty_one(

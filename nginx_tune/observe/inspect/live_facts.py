@@ -164,11 +164,9 @@ def with_access_logs(facts: Facts, host: Host) -> Facts:
     namespace. For an nginx in a container, paths are looked up in the container.
     """
     nginx = facts.nginx
-    running = nginx.running
-    path = (running.conf_path if running else None) or nginx.conf_path
     paths = [log_of_build(nginx) or ""]
-    if path is not None and not (running is not None and running.other_mount_namespace):
-        tree = read_tree(path, ConfigurationFiles(host), prefix=nginx.prefix)
+    tree = _own_tree(nginx, host)
+    if tree is not None:
         lines = [line for line in http_directives(tree) if line.name == "access_log" and line.args]
         paths += [tree.opened_name(line.value) for line in lines]
     paths = [line for line in paths if line.startswith("/") and "$" not in line]
@@ -178,6 +176,21 @@ def with_access_logs(facts: Facts, host: Host) -> Facts:
         if (is_file := is_plain_log(host, path, nginx)) is not None
     ]
     return replace(facts, access_logs=logs)
+
+
+def served_here(nginx: Nginx, host: Host) -> list[str]:
+    """The existing directories from which the running nginx serves; empty for none."""
+    tree = None if nginx.running is None else _own_tree(nginx, host)
+    return [] if tree is None else outermost(filter(os.path.isdir, served_directories(tree)))
+
+
+def _own_tree(nginx: Nginx, host: Host) -> ConfTree | None:
+    """The configuration of the host's nginx; None if it is in another mount namespace."""
+    running = nginx.running
+    path = (running.conf_path if running else None) or nginx.conf_path
+    if path is None or (running is not None and running.other_mount_namespace):
+        return None
+    return read_tree(path, ConfigurationFiles(host), prefix=nginx.prefix)
 
 
 def is_plain_log(host: Host, path: str, nginx: Nginx) -> bool | None:
