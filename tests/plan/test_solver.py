@@ -119,6 +119,25 @@ def test_sendfile_is_off_only_where_all_that_may_turn_it_on_is_read(http: str, s
     assert (chunk.summary == f"{said}.") is (said != ""), chunk.summary
 
 
+@each_row(
+    ("server", "writes"),
+    [
+        ("listen 80; root /srv/1;", True),
+        ("listen 443 ssl; root /srv/1;", False),
+        ("listen 443 ssl; listen 80; root /srv/1;", True),
+        ("listen 80; return 301 https://a/; } server { listen 443 ssl; root /srv/1;", False),
+        ("listen 443 ssl; root /srv/1; ssl_conf_command Options KTLS;", True),
+    ],
+)
+def test_a_chunk_for_bodies_without_tls_is_for_servers_without_tls(
+    server: str, *, writes: bool
+) -> None:
+    text = f"events {{ }} http {{ sendfile on; server {{ {server} }} }}"
+    chunk = by_id(held(text))["sendfile-max-chunk"]
+    assert bool(chunk.settings) is writes, chunk.summary
+    assert ("TLS only" in chunk.summary) is not writes
+
+
 FILTERS = ("sub_filter a b;", "ssi on;", "image_filter resize 10 10;")
 
 

@@ -38,6 +38,7 @@ from nginx_tune.conf.scopes import (
     not_read,
     scopes,
 )
+from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.tree import COMMAND_LINE
 from nginx_tune.conf.workers import single_process
 from nginx_tune.decide.answer import setting
@@ -325,6 +326,32 @@ def _sendfile(decision: Decision, current: CurrentTree) -> Decision:
     return replace(decision, settings=settings, risks=[*decision.risks, *risks])
 
 
+_OF_DISK = "seconds of one cold chunk"
+
+
+def _chunk(decision: Decision, current: CurrentTree) -> Decision:
+    """The decision ``sendfile-max-chunk``, left out if its reads are without TLS and no files are.
+
+    Without kernel TLS, encrypted bodies pass through buffers, whose reads are shorter.
+    """
+    tree = current.tree
+    is_known = not (tree.lost or tree.is_part) and "ssl_conf_command" not in tree.names
+    if not is_known or all(found.metric != _OF_DISK for found in decision.predicted):
+        return decision
+    servers = {served.scope.server for served in served_paths(tree)}
+    if any(not listener.is_tls and servers & {*listener.servers} for listener in listeners(tree)):
+        return decision
+    return replace(
+        decision,
+        verdict="keep",
+        settings=[],
+        predicted=[],
+        flips_when=[],
+        next_command="",
+        summary="The default: files are sent with TLS only, from output buffers.",
+    )
+
+
 def _why_copied(decision: Decision, current: CurrentTree) -> str:
     """The reason why the served files may need ``sendfile off``; empty if there is none."""
     known = [str(item.value) for item in decision.evidence if item.fact == FILESYSTEM]
@@ -463,6 +490,7 @@ _OWN: dict[str, Callable[[Decision, CurrentTree], Decision]] = {
     "connections": _connections,
     "file-limits": _limits,
     "sendfile": _sendfile,
+    "sendfile-max-chunk": _chunk,
     "reuseport": _reuseport,
     "thread-pools": _pools,
     "per-disk-pools": _pools,
