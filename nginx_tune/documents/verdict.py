@@ -111,6 +111,10 @@ class Environment(Part, frozen=True, kw_only=True):
     """Differences from the operator's configuration that the run needed."""
 
 
+LOADED = "load: "
+"""The beginning of the note on the root whose files are requested."""
+
+
 class Verdict(Document, frozen=True, kw_only=True, tag="nginx-tune/verdict/1"):
     """Two variants compared."""
 

@@ -282,8 +282,12 @@ def _details_of(one: RehearsedReload) -> list[str]:
     lines += [f"nginx also reported: {plain(fault)}" for fault in one.faults[:_MOST_FAULTS]]
     lines += [f"seen before the change too: {plain(line)}" for line in one.faults_before]
     lines += [f"log: {plain(line)}" for line in one.log_examples]
-    flags = dict.fromkeys(plain(flag.partition(":")[0]) for flag in one.flags)
-    lines += [f"the load's figures are doubtful: {', '.join(flags)}"] if flags else []
+    doubts: dict[str, str] = {}
+    for flag in one.flags:
+        word, _, sentence = flag.partition(": ")
+        doubts.setdefault(word, plain(sentence or word))
+    said = "; ".join(doubts.values())
+    lines += [f"the load's figures are doubtful: {said}"] if doubts else []
     return lines
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from nginx_tune.documents.units import plural
 from nginx_tune.report.text import align, markdown_table, markdown_text
 
 Role = Literal["answer", "heading", "text", "warning", "note"]
@@ -50,12 +51,24 @@ def plain_text(screen: Screen, *, details: bool = True) -> str:
     return "\n".join("".join(map(_plain, block)) for block in shown if block)
 
 
+_FEWEST_FOLDED = 3
+"""Minimum number of notes that are folded away into one line."""
+
+
 def without_details(screen: Screen) -> Screen:
-    """The screen without the tables that only ``-v`` shows."""
-    return [
-        [part for part in block if not (isinstance(part, Table) and part.is_detail)]
-        for block in screen
-    ]
+    """The screen without the tables that only ``-v`` shows, and with its notes counted."""
+    return [_without_notes(block) for block in screen]
+
+
+def _without_notes(block: ScreenBlock) -> ScreenBlock:
+    shown = [part for part in block if not (isinstance(part, Table) and part.is_detail)]
+    notes = [part.text for part in shown if isinstance(part, Line) and part.role == "note"]
+    if len(notes) < _FEWEST_FOLDED:
+        return shown
+    of_warnings = all(text.startswith("warning: ") for text in notes)
+    counted = plural(len(notes), "more warning" if of_warnings else "more note")
+    kept = [part for part in shown if not (isinstance(part, Line) and part.role == "note")]
+    return [*kept, Line(f"{counted}: -v", "note", 2)]
 
 
 def with_details(screen: Screen) -> Screen:

@@ -4,6 +4,7 @@ Also an experiment as a page of TOML, which ``scenario run`` takes.
 """
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from nginx_tune.documents.base import schema_of
 from nginx_tune.documents.measurement import Capacity
 from nginx_tune.documents.scenario import ExperimentSpec
 from nginx_tune.documents.units import plural
-from nginx_tune.documents.verdict import Environment, GateResult, MetricVerdict, Verdict
+from nginx_tune.documents.verdict import LOADED, Environment, GateResult, MetricVerdict, Verdict
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.comparison import COST, TOO_FEW
 from nginx_tune.measure.proof.statistics import fewest_pairs
@@ -141,13 +142,23 @@ _SURE_RATIO = 0.8
 _STOPPED = {"settled": "it was settled", "time": "time was up", "interrupted": "interrupted"}
 
 
+def _loaded(environment: Environment) -> ScreenBlock:
+    """The line on the root whose files are requested."""
+    said = [text for text in environment.differences if text.startswith(LOADED)]
+    return [Line(one_line(text)) for text in said[:1]]
+
+
 def verdict_screen(verdict: Verdict, command: str = "nginx-tune validate …") -> Screen:
     """The answer in a sentence, the deciding metrics, their basis, and the circumstances.
 
     ``command``: the command that would measure again, without the number of pairs.
     """
     return [
-        [Line(verdict_sentence(verdict), "answer"), *_way_out(verdict, command)],
+        [
+            Line(verdict_sentence(verdict), "answer"),
+            *_way_out(verdict, command),
+            *_loaded(verdict.environment),
+        ],
         _builds(verdict),
         *particulars(verdict),
         environment_block(verdict),
@@ -193,8 +204,20 @@ def particulars(verdict: Verdict) -> Screen:
         gates_block(verdict.gates),
         _capacities(verdict),
         _metrics(verdict),
-        [Line(f"warning: {one_line(warning)}", "warning") for warning in verdict.warnings],
+        [
+            Line(f"warning: {one_line(warning)}", "note" if _is_usual(warning) else "warning")
+            for warning in verdict.warnings
+        ],
     ]
+
+
+_OF_RUNS = re.compile(r" \((?:baseline|candidate): \d+ of \d+ runs.*\)$")
+_OF_HOST = ("processes other than the probe", "the hypervisor", "a control group")
+
+
+def _is_usual(warning: str) -> bool:
+    """True for a doubt about some runs, unless other work on the host caused it."""
+    return _OF_RUNS.search(warning) is not None and not warning.startswith(_OF_HOST)
 
 
 def environment_block(verdict: Verdict) -> ScreenBlock:
@@ -251,6 +274,10 @@ _OF_DATA = {
 }
 
 
+_TOLD = ("not loaded: ", "accepted: ", "the sandbox refused ")
+"""First words of notes on what was not looked at, which are never folded away."""
+
+
 def _lab_text(environment: Environment) -> str:
     if environment.lab == "none":
         return ""
@@ -274,8 +301,13 @@ def _environment(environment: Environment) -> ScreenBlock:
         lines.append(Line(one_line(weaker_sandbox_text(environment.weaker_sandbox)), indent=2))
     lines += [Line(variants_text(environment.tls), indent=2)] if environment.tls else []
     lines += [
-        Line(f"note: {one_line(difference)}", "note", indent=2)
+        Line(
+            f"note: {one_line(difference)}",
+            "text" if difference.startswith(_TOLD) else "note",
+            indent=2,
+        )
         for difference in environment.differences
+        if not difference.startswith(LOADED)
     ]
     return lines
 

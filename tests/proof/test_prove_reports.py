@@ -20,7 +20,7 @@ from nginx_tune.documents.verdict import (
 from nginx_tune.measure.proof.comparison import COST
 from nginx_tune.report.quantities import value_text
 from nginx_tune.report.scenario import scenario_screen
-from nginx_tune.report.screen import plain_text
+from nginx_tune.report.screen import markdown, plain_text
 from nginx_tune.report.verdict import verdict_screen
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -66,7 +66,7 @@ BETTER = Verdict(
             expression="server.listen_drops == 0", measured=None, passed=False, reason="no root"
         ),
     ],
-    warnings=["baseline, at_cap of memory in 6 of 6 runs, first: 60 of 400 arrivals waited"],
+    warnings=["memory: 60 of 400 arrivals waited (baseline: 6 of 6 runs)"],
     environment=Environment(
         nginx_version="1.22.1", kernel_release="6.18.5", lab="hdd", seed=7, pairs=6,
         discarded_pairs=1, differences=["listen 80 became 127.0.0.1:8080"],
@@ -325,3 +325,25 @@ def test_rows_that_decide_nothing_are_named_without_their_figures() -> None:
     assert [row.split()[0] for row in rows] == [RATE.name, CPU.name]
     assert all(one.name in shown for one in verdict.metrics)
     assert len(plain_text(verdict_screen(verdict)).splitlines()) > len(verdict.metrics)
+
+
+def test_a_console_counts_usual_notes_and_doubts_and_keeps_what_limits_the_answer() -> None:
+    host = "processes other than the probe and the server used 40 % of the host's CPU time"
+    runs = "(baseline: 2 of 6 runs, candidate: 1 of 6 runs)"
+    verdict = msgspec.structs.replace(
+        BETTER,
+        warnings=[f"hot: {n} of 99 arrivals waited {runs}" for n in range(4)] + [f"{host} {runs}"],
+        environment=Environment(
+            differences=[*(f"usual {n}" for n in range(5)), "load: hot requests 4 files of /srv",
+                         "not loaded: a.test /x: answers 404"],
+        ),
+    )  # fmt: skip
+    screen = verdict_screen(verdict)
+    shown, whole = (plain_text(screen, details=details) for details in (False, True))
+    assert shown.splitlines()[1] == whole.splitlines()[1] == "load: hot requests 4 files of /srv"
+    for text in ("usual", "arrivals waited"):
+        assert (text in shown, text in whole, text in markdown(screen)) == (False, True, True)
+    for text in ("  4 more warnings: -v\n", "  5 more notes: -v\n"):
+        assert (text in shown, text in whole) == (True, False)
+    for text in (f"warning: {host}", "note: not loaded: a.test /x"):
+        assert text in shown

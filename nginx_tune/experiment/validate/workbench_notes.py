@@ -18,6 +18,7 @@ from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.documents.units import bytes_text, plural
+from nginx_tune.documents.verdict import LOADED
 from nginx_tune.experiment.operations import MadeEnvironment
 from nginx_tune.measure.load.classes import ServedFile
 from nginx_tune.nginx.lab.disk_models import describe_disk
@@ -208,20 +209,15 @@ def file_notes(
     size = bytes_text(sum(file.bytes for file in files))
     hot = f"{files[0].url} ({bytes_text(files[0].bytes)})"
     each = {"hot": f"always {hot}", "random": f"one of {plural(len(files), 'file')}, at random"}
-    of_files = [item.name for item in classes if item.source in each and not item.manifest]
-    whole = f"{' and '.join(of_files)}: {plural(len(files), 'file')} of {root}, {size}"
-    return (
-        [
-            whole,
-            *(
-                f"{request_class.name} requests {each[request_class.source]}"
-                for request_class in classes
-                if request_class.name in of_files
-            ),
-        ]
-        if of_files
-        else []
-    )
+    asking = {
+        item.name: each[item.source]
+        for item in classes
+        if item.source in each and not item.manifest
+    }
+    if not asking:
+        return []
+    whole = f"{LOADED}{' and '.join(asking)} request {plural(len(files), 'file')} of {root}, {size}"
+    return [whole, *(f"{name} requests {which}" for name, which in asking.items())]
 
 
 def listed(names: Collection[str]) -> str:

@@ -173,7 +173,7 @@ def pair_runs(measurements: Sequence[Measurement]) -> PairedRuns:
 
 
 def flag_warnings(runs: PairedRuns) -> list[str]:
-    """Warnings of flags that discarded no run: one line per flag and class."""
+    """Warnings of flags that discarded no run: one sentence per flag and class, and its runs."""
     sentences: dict[str, dict[str, list[str]]] = {}
     for pair in runs.pairs:
         for half in (pair.baseline, pair.candidate):
@@ -185,10 +185,12 @@ def flag_warnings(runs: PairedRuns) -> list[str]:
     warnings = []
     for subject, by_variant in sentences.items():
         counts = [f"{len(texts)} of {every} runs" for texts in by_variant.values()]
-        first, *others = by_variant
-        said = f"{first}, {subject} in {counts[0]}"
-        said += "".join(f" ({one}: {count})" for one, count in zip(others, counts[1:], strict=True))
-        warnings.append(f"{said}, first: {by_variant[first][0]}")
+        where = ", ".join(
+            f"{variant}: {count}" for variant, count in zip(by_variant, counts, strict=True)
+        )
+        name = subject.partition(" of ")[2]
+        sentence = next(iter(by_variant.values()))[0]
+        warnings.append(f"{name}: {sentence} ({where})" if name else f"{sentence} ({where})")
     return warnings
 
 

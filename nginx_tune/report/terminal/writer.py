@@ -41,8 +41,6 @@ _MARK = ".\1 "
 _NOTHING = "–"
 """The text of an empty cell; a stacked row leaves such a cell out."""
 _GAP = 2
-_FEWEST_FOLDED = 3
-"""Minimum number of notes that are folded away into one line."""
 _SHORT_CELL = 24
 """Longest cell, in characters, that shares a line of a stacked row with others."""
 _TALLEST = 4
@@ -147,15 +145,11 @@ def lay_out(screen: Screen, terminal: Console, *, verbose: bool) -> str:
         for number, block in enumerate(filter(None, shown)):
             if number:
                 out.print()
-            notes = [part for part in block if isinstance(part, Line) and part.role == "note"]
-            hides = not verbose and len(notes) >= _FEWEST_FOLDED
             for part in block:
                 if isinstance(part, Table):
                     _print_table(out, part)
-                elif not (hides and part.role == "note"):
+                else:
                     _print_line(out, part)
-            if hides:
-                _print_line(out, Line(f"{len(notes)} more notes: -v", "note", 2))
     text = capture.get()
     return ascii_text(text) if ascii_only else text
 
