@@ -163,6 +163,10 @@ def command(
         file = plain(typed_name(fault.file, conf or conf_option))
         say(f"nginx does not start: {file}:{fault.line}: {plain(fault.message)}")
     refused = bool(faults) or (plan.nginx_test is not None and not plan.nginx_test.accepted)
+    is_shown_only = not formats and output is None and not ctx.obj["quiet"]
+    if plan.files and is_shown_only and not held.is_moved and not refused:
+        typed = plain(shlex.join(["nginx-tune", *ctx.obj["arguments"]]))
+        say(f"next: {typed} -f json=plan.json")
     return ExitStatus.CONFIGURATION if refused else status
 
 

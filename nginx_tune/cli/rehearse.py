@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +26,7 @@ from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.report.terminal.output import output_options, refuse_results
-from nginx_tune.report.terminal.saying import progress_printer
+from nginx_tune.report.terminal.saying import progress_printer, say
 from nginx_tune.report.terminal.writer import SCREEN_FORMATS, write_screen
 
 if TYPE_CHECKING:
@@ -283,7 +284,22 @@ def _run_named(
     write_screen(lambda: rehearsal_screen(rehearsal), rehearsal, formats, output)
     if rehearsal.interrupted:
         return ExitStatus.INTERRUPTED
-    return rehearsal_status(rehearsal)
+    status = rehearsal_status(rehearsal)
+    following = _next_command(named, sides)
+    if status == ExitStatus.OK and following and not ctx.obj["quiet"]:
+        say(f"next: {following}")
+    return status
+
+
+def _next_command(named: _Named, sides: OldAndNew) -> str:
+    """The dry run of the rehearsed change; empty unless one file changes or a plan is named."""
+    command = ["nginx-tune", "apply", "--dry-run"]
+    if named.plan_path is not None:
+        return shlex.join([*command, named.plan_path]) if sides.change else ""
+    path = sides.old.path
+    if named.new_nginx or set(sides.change) != {path}:
+        return ""
+    return shlex.join([*command, "-c", path, "--overlay", f"{path}={sides.new_path}"])
 
 
 def _sides(

@@ -300,6 +300,10 @@ def test_a_plan_says_what_apply_would_refuse_as_root(run_cli: RunCli, tmp_path: 
     assert "keep it, owned by root, in directories that only root may write" in told.stderr
     assert "or give apply --trust" in told.stderr
     assert run_cli("-q", "plan", conf, "-f", "json", "--kind", "static").stderr == ""
+    conf.chmod(0o644)
+    shown = run_cli("plan", conf, "--kind", "static").stderr
+    assert f"next: nginx-tune plan {conf} --kind static -f json=plan.json\n" in shown
+    assert "next: nginx-tune plan" not in told.stderr
 
 
 @pytest.mark.parametrize(("target", "is_buffered"), [("/dev/stdout", False), ("b.log", True)])

@@ -255,6 +255,15 @@ def test_a_program_is_exchanged_while_it_runs_without_a_loss_and_not_by_a_restar
     assert restart["failed"]["refused"] > 0, "nobody listens between the two"
 
 
+def test_a_change_that_was_taken_names_the_dry_run_of_apply(run_cli: RunCli, place: Path) -> None:
+    old, new = site(place, "next-old"), site(place, "next-new", http="keepalive_timeout 33s;")
+    for quiet, count in (((), 1), (("-q",), 0)):
+        run = run_cli(*quiet, "rehearse", old, new, *SHORT, *NO_LOAD, "--no-back", "--no-store")
+        assert run.returncode == 0, run.stderr
+        said = f"next: nginx-tune apply --dry-run -c {old} --overlay {old}={new}\n"
+        assert run.stderr.count(said) == count
+
+
 def test_what_nginx_t_rejects_is_not_rehearsed(run_cli: RunCli, place: Path) -> None:
     old, new = site(place, "bad-old"), site(place, "bad-new", http="no_such_thing on;")
     run = run_cli("-q", "rehearse", old, new, *SHORT)
