@@ -347,8 +347,11 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
             f"{MAX_THREADS_ALL_WORKERS} in all; one slow disk delays the others"
         )
         flips = f"worker_processes is at most {most}"
-    unknown = plan.on and s.site.roots_apart and plan.independence.provenance == "declared"
-    is_open = unknown or _unsure(plan)
+    apart = plan.independence
+    unknown = plan.on and s.site.roots_apart and apart.provenance == "declared"
+    # With a shared disk there is nothing to separate, whatever the verdict on pools.
+    is_shared = not apart.independent and apart.provenance == "measured"
+    is_open = unknown or (_unsure(plan) and not is_shared)
     return Decision(
         id="per-disk-pools",
         verdict="not_enough_evidence" if is_open else "disable",

@@ -362,6 +362,15 @@ def test_roots_that_are_looked_through_get_no_pools_of_their_own() -> None:
     assert "hold up" not in " ".join(s.reason for one in decisions.decisions for s in one.settings)
 
 
+def test_roots_on_one_disk_need_no_measurement() -> None:
+    """Although the verdict on pools needs one."""
+    facts = host(page_cache_bytes=GIBIBYTE)
+    decisions = decide(facts, Workload(), site=site(roots=["/srv/1/a", "/srv/1/b"]))
+    assert one(decisions, "thread-pools").verdict == "not_enough_evidence"
+    d = one(decisions, "per-disk-pools")
+    assert (d.verdict, "shares sda" in d.summary) == ("disable", True)
+
+
 def test_roots_of_different_locations_are_not_searched_in_turn() -> None:
     given = site(roots=["/srv/1", "/srv/2"], roots_apart=True)
     d = one(decide(host(disks=2), load(), site=given), "per-disk-pools")
