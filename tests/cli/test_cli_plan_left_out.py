@@ -11,7 +11,7 @@ from situations import host, load, nginx
 
 from nginx_tune.documents.base import encode
 
-TLS = """worker_processes auto; events {}
+TLS = """load_module m/ngx_http_lua_module.so; worker_processes auto; events {}
 http {
     access_log off;
     server {
@@ -86,9 +86,9 @@ def test_a_decision_that_stands_is_not(planned: Planned) -> None:
     few = bound.replace("auto", "2")
     said = f"not written: workers: {planned.conf}:1 worker_cpu_affinity 0001 0010 binds"
     assert said in planned(few + FILES)
-    bound_rtmp = "rtmp { server { listen 1935; } }\n"
-    assert "not written: workers" in planned(f"worker_processes 2; {bound_rtmp}{FILES}")
-    assert "not written: workers" not in planned(f"worker_processes auto; {bound_rtmp}{FILES}")
+    rtmp = "load_module m/ngx_rtmp_module.so; worker_processes %s; rtmp { server { listen 1935; } }\n"
+    assert "not written: workers" in planned(rtmp % 2 + FILES)
+    assert "not written: workers" not in planned(rtmp % "auto" + FILES)
 
 
 def test_a_place_that_is_for_who_asks_says_why_it_has_no_cache(planned: Planned) -> None:

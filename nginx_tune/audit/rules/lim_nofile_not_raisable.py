@@ -24,10 +24,10 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         )
         return
     hard = limits.nofile_hard
+    if hard is not None and wanted <= hard:
+        return
     if hard is None or limits.nofile_of == "reader":  # the shell's limit
         yield MissingFacts(("limits.nofile_hard",))
-    elif wanted <= hard:
-        return
     elif limits.can_raise is None:
         yield MissingFacts(("limits.can_raise",))
     elif not limits.can_raise:
