@@ -86,7 +86,9 @@ def test_a_decision_that_stands_is_not(planned: Planned) -> None:
     few = bound.replace("auto", "2")
     said = f"not written: workers: {planned.conf}:1 worker_cpu_affinity 0001 0010 binds"
     assert said in planned(few + FILES)
-    rtmp = "load_module m/ngx_rtmp_module.so; worker_processes %s; rtmp { server { listen 1935; } }\n"
+    rtmp = (
+        "load_module m/ngx_rtmp_module.so; worker_processes %s; rtmp { server { listen 1935; } }\n"
+    )
     assert "not written: workers" in planned(rtmp % 2 + FILES)
     assert "not written: workers" not in planned(rtmp % "auto" + FILES)
 
