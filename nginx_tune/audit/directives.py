@@ -215,15 +215,9 @@ _OWN_ONCE = frozenset(
 """Directives whose own parser rejects a second line with "is duplicate", tried on four versions.
 ``user`` is not among them, since nginx ignores it when an ordinary user starts nginx."""
 
-_NAMING = frozenset(
-    [
-        "thread_pool",
-        "log_format",
-        *(f"{name}_cache_path" for name in ("proxy", "fastcgi", "uwsgi", "scgi")),
-    ]
-)
+_NAMING = frozenset({"thread_pool", "log_format"})
 """Directives whose first argument must be unique. Source: ngx_thread_pool_add,
-ngx_http_log_set_format, ngx_add_path."""
+ngx_http_log_set_format."""
 
 
 class DirectiveFault(NamedTuple):
@@ -289,11 +283,10 @@ def named_twice(context: Context) -> Iterator[tuple[Directive, str, Directive]]:
     for kind, _, directives in known_here(context):
         if kind.name not in _NAMING or kind.context not in {"main", "http", "stream"}:
             continue
-        kind_of_name = "path" if kind.name.endswith("_path") else kind.name
         for directive in directives:
             if not is_open(directive.value):
                 earlier = first_lines.setdefault(
-                    (kind.context, kind_of_name, directive.value), directive
+                    (kind.context, kind.name, directive.value), directive
                 )
                 if earlier is not directive:
                     yield directive, f'{directive.name} "{directive.value}"', earlier

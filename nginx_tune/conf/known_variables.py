@@ -116,6 +116,23 @@ _OF_HTTP_ALONE = re.compile(
 )
 
 
+_FIXED_IN_STREAM = frozenset(
+    [
+        *("binary_remote_addr", "remote_addr", "remote_port", "server_addr", "server_port"),
+        *("proxy_protocol_addr", "proxy_protocol_port", "bytes_sent", "bytes_received"),
+        *("session_time", "status", "connection", "nginx_version", "hostname", "pid", "msec"),
+        *("time_iso8601", "time_local", "protocol", "upstream_addr", "upstream_bytes_sent"),
+        *("upstream_bytes_received", "upstream_connect_time", "upstream_first_byte_time"),
+        "upstream_session_time",
+    ]
+)
+
+
+def is_fixed_in_stream(name: str) -> bool:
+    """True if stream has the variable and refuses a line that sets it; tried on nginx 1.22."""
+    return name in _FIXED_IN_STREAM
+
+
 def is_of_http_alone(name: str) -> bool:
     """True for a variable of http that stream does not have; tried on nginx 1.22."""
     return _OF_HTTP_ALONE.fullmatch(name) is not None

@@ -14,7 +14,8 @@ Source: ngx_event_connections, ngx_set_worker_processes, ngx_set_priority,
         ngx_http_limit_req, ngx_http_limit_conn,
         ngx_http_upstream_zone, ngx_http_file_cache_set_slot, ngx_http_upstream_server,
         ngx_http_rewrite_set, ngx_resolver_create, ngx_http_core_limit_except,
-        ngx_http_core_directio.
+        ngx_http_core_directio, ngx_http_upstream_random, ngx_http_userid_mark,
+        ngx_http_sub_filter, ngx_http_core_server_name.
 """
 
 import ipaddress
@@ -45,6 +46,11 @@ _METHODS = (
     "GET", "HEAD", "POST", "PUT", "DELETE", "MKCOL", "COPY", "MOVE", "OPTIONS", "PROPFIND",
     "PROPPATCH", "LOCK", "UNLOCK", "PATCH",
 )  # fmt: skip
+_METHODS_OF_TWO = frozenset(
+    {"least_conn", "least_time", "least_time=header", "least_time=last_byte"}
+)
+"""Methods of ``random two``, those of nginx Plus among them."""
+_ONE_MARK = re.compile(r"[A-Za-z0-9=]")
 _REDIRECTS = frozenset({"off", "default", "false"})
 _LINKS = frozenset({"on", "off", "if_not_owner"})
 _NUMBERS = frozenset({"max", "min_uses", "weight", "max_conns", "max_fails"})
@@ -270,7 +276,8 @@ def _resolver(args: Sequence[str]) -> str:
             return "ipv6=on or ipv6=off"
         if not sign and not is_address(arg):
             return "ADDRESS or ADDRESS:PORT of name servers"
-    return ""
+    named = any("=" not in arg for arg in args)
+    return "" if named else "ADDRESS or ADDRESS:PORT of name servers"
 
 
 def _real_ip(args: Sequence[str]) -> str:
@@ -279,7 +286,21 @@ def _real_ip(args: Sequence[str]) -> str:
 
 
 def _random(args: Sequence[str]) -> str:
-    return "no argument, or two and perhaps a method" if args and args[0] != "two" else ""
+    wrong = bool(args) and (args[0] != "two" or not _METHODS_OF_TWO.issuperset(args[1:]))
+    return "no argument, or two and perhaps least_conn" if wrong else ""
+
+
+def _mark(args: Sequence[str]) -> str:
+    right = args[0] == "off" or _ONE_MARK.fullmatch(args[0])
+    return "" if right else "off, a letter, a digit or ="
+
+
+def _not_empty(args: Sequence[str]) -> str:
+    return "" if args[0] else "a text that is not empty, and what replaces it"
+
+
+def _no_empty_pattern(args: Sequence[str]) -> str:
+    return "a regular expression after ~" if "~" in args else ""
 
 
 def _flag(args: Sequence[str]) -> str:
@@ -323,6 +344,10 @@ FORMS: dict[str, Judge] = {
     "expires": _of(_expires),
     "resolver": _of(_resolver),
     "random": _of(_random),
+    "userid_mark": _of(_mark),
+    "sub_filter": _not_empty,
+    "server_name": _no_empty_pattern,
+    "valid_referers": _no_empty_pattern,
     "set_real_ip_from": _of(_real_ip),
     "keepalive": _of(_upstream_keepalive),
     "open_file_cache": _of(_file_cache),

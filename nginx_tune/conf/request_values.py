@@ -7,7 +7,7 @@ Source: ngx_http_core_listen, ngx_parse_url, ngx_http_upstream_server, ngx_http_
         ngx_http_grpc_pass, ngx_http_rewrite, ngx_http_rewrite_if_condition,
         ngx_http_rewrite_return, ngx_http_core_error_page, ngx_http_core_try_files,
         ngx_http_core_location, ngx_http_fastcgi_split_path_info, ngx_http_log_set_log,
-        ngx_http_log_set_format, ngx_syslog_parse_args, ngx_log_set_levels.
+        ngx_http_log_set_format, ngx_syslog_parse_args, ngx_log_set_levels, ngx_mail_auth_http.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ _VARIABLE = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 """A variable as ``if`` takes it: no braces, no capture, and any text after a known prefix."""
+_OTHER_SCHEME = re.compile(r"(?!http://)[A-Za-z][A-Za-z0-9+.-]*://")
 _NO_NAME = re.compile(r"\$[{0-9]")
 _CONDITION = "one condition, such as ($a), ($a = b), ($a ~* b) or (-f $a), with neither && nor ||"
 
@@ -322,6 +323,15 @@ def _syslog(text: str) -> str:
     return "" if _TAG.fullmatch(words.get("tag", "")) else "tag= of up to 32 letters, digits and _"
 
 
+def _auth_address(args: Sequence[str]) -> str:
+    wrong = _OTHER_SCHEME.match(args[0]) and not is_open(args[0])
+    return (
+        "ADDRESS:PORT/PATH, perhaps after http:// in lowercase, and no other scheme"
+        if wrong
+        else ""
+    )
+
+
 def _log_format(args: Sequence[str]) -> str:
     if args[0] == "combined":
         return "a name other than combined, which nginx defines"
@@ -353,6 +363,7 @@ REQUEST_FORMS: dict[str, Judge] = {
     "memcached_pass": _passed_to(),
     "fastcgi_split_path_info": _split_path,
     "protocol": _one_of("imap", "pop3", "smtp"),
+    "auth_http": _auth_address,
     "smtp_auth": _one_of("plain", "login", "cram-md5", "external", "none"),
     "imap_auth": _one_of("plain", "login", "cram-md5", "external"),
     "pop3_auth": _one_of("plain", "apop", "cram-md5", "external"),

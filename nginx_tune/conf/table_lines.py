@@ -65,10 +65,32 @@ def _keys(lines: Sequence[Directive]) -> Iterator[Fault]:
                 "this key is not a host name, or has a * that is not its first or last part",
                 None,
             )
-        earlier = first_lines.setdefault((is_default, key), line)
+        covered = [key]
+        if by_host and not is_default and key.startswith("."):  # .a is a and *.a
+            covered = [key[1:], f"*{key}"]
+        earlier = next(
+            (first_lines[one] for one in ((is_default, name) for name in covered)
+             if one in first_lines),
+            line,
+        )  # fmt: skip
+        for name in covered:
+            first_lines.setdefault((is_default, name), line)
         if earlier is not line:
             name = "a default" if is_default else "this key"
             yield line, f"this map already has {name} at {earlier.file}:{earlier.line}", earlier
+
+
+def map_keys(block: Directive) -> Iterator[tuple[Directive, int]]:
+    """The lines of a map whose key is a whole text, each with the length of the key in bytes."""
+    lines = list(block.block or ())
+    by_host = any(line.name == "hostnames" and not line.args for line in lines)
+    for line in lines:
+        key = line.name
+        if len(line.args) != 1 or key in {"default", "include"} or is_placeholder(key):
+            continue
+        if key.startswith("~") or (by_host and ("*" in key or key.startswith("."))):
+            continue
+        yield line, len(key.removeprefix("\\").encode(errors="surrogateescape"))
 
 
 def _is_host_pattern(key: str) -> bool:

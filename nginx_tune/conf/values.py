@@ -304,6 +304,7 @@ def _version(text: str) -> Version:
 _CACHE_PATHS = tuple(f"{one}_cache_path" for one in ("proxy", "fastcgi", "uwsgi", "scgi"))
 COMMERCIAL: Mapping[str, frozenset[str]] = {
     "listen": frozenset({"http3"}),
+    "resolver": frozenset({"status_zone="}),
     "server": frozenset({"route=", "drain", "slow_start=", "id=", "sid="}),
     "limit_req_zone": frozenset({"sync"}),
     "limit_conn_zone": frozenset({"sync"}),
@@ -364,10 +365,11 @@ def judge(
     """The fault of an argument in a version of nginx; None if the version accepts it, or may."""
     spans = words.of(argument)
     name, equals, _ = argument.partition("=")
-    if may_be_plus and name + equals in COMMERCIAL.get(directive, ()):
+    is_commercial = name + equals in COMMERCIAL.get(directive, ())
+    if may_be_plus and is_commercial:
         return None
     if spans is None:
-        return ArgumentFault() if words.is_closed else None
+        return ArgumentFault() if words.is_closed or is_commercial else None
     if version < FIRST_RELEASE or any(is_within(version, span) for span in spans):
         return None
     if version < spans[0].since:

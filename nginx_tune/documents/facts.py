@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from nginx_tune.documents.base import VOLATILE, Document, Part, Unknown
+from nginx_tune.documents.base import VOLATILE, Document, Natural, Part, Unknown
 from nginx_tune.documents.facts_machine import (
     Cpu,
     Kernel,
@@ -73,17 +73,17 @@ __all__ = [
 class Worker(Part, frozen=True, kw_only=True):
     """A running nginx worker process."""
 
-    pid: Annotated[int, VOLATILE]
-    nofile_soft: int | None = None
-    nofile_hard: int | None = None
-    threads: Annotated[int | None, VOLATILE] = None
+    pid: Annotated[Natural, VOLATILE]
+    nofile_soft: Natural | None = None
+    nofile_hard: Natural | None = None
+    threads: Annotated[Natural | None, VOLATILE] = None
     cpus_allowed: str | None = None
     age_seconds: Annotated[float | None, VOLATILE] = None
-    user_id: int | None = None
+    user_id: Natural | None = None
     """Effective user id."""
     capabilities: list[str] | None = None
     """Effective capabilities."""
-    limits: dict[str, int] = {}
+    limits: dict[str, Natural] = {}
     """Other soft limits, if set: ``processes``, ``locked_memory_bytes``,
     ``address_space_bytes``, ``core_file_bytes``, ``file_size_bytes``."""
 
@@ -91,14 +91,14 @@ class Worker(Part, frozen=True, kw_only=True):
 class Running(Part, frozen=True, kw_only=True):
     """A running nginx master and its workers."""
 
-    pid: Annotated[int, VOLATILE]
+    pid: Annotated[Natural, VOLATILE]
     binary: str | None = None
     conf_path: str | None = None
     prefix: str | None = None
     given: str = ""
     """Directives from its command line (``-g``), without values of ``env``."""
     workers: list[Worker] = []
-    other_masters: Annotated[list[int], VOLATILE] = []
+    other_masters: Annotated[list[Natural], VOLATILE] = []
     """Process ids of further nginx masters on this host."""
     other_mount_namespace: bool | None = None
     """True if nginx sees other files than nginx-tune does, as in a container or a chroot."""
@@ -106,27 +106,27 @@ class Running(Part, frozen=True, kw_only=True):
     cpus_allowed: str | None = None
     """CPUs allowed for the master, which workers inherit."""
     age_seconds: Annotated[float | None, VOLATILE] = None
-    generations: Annotated[int | None, VOLATILE] = None
+    generations: Annotated[Natural | None, VOLATILE] = None
     """Worker generations alive, one per start or reload; more than one where connections keep old
     workers alive."""
     reloaded: Annotated[bool | None, VOLATILE] = None
     """True if the master has reloaded since its start."""
-    leaving_workers: Annotated[int, VOLATILE] = 0
+    leaving_workers: Annotated[Natural, VOLATILE] = 0
     """Workers of an earlier generation that are shutting down."""
     modules: list[str] | None = None
     """Files of its loaded dynamic modules."""
-    ktls_connections: Annotated[int | None, VOLATILE] = None
+    ktls_connections: Annotated[Natural | None, VOLATILE] = None
     """Connections that the kernel encrypts now, in its network namespace."""
 
 
 class Instance(Part, frozen=True, kw_only=True):
     """One of the nginx masters of a host."""
 
-    pid: Annotated[int, VOLATILE]
+    pid: Annotated[Natural, VOLATILE]
     binary: str | None = None
     conf_path: str | None = None
     """Path on its command line; null for the compiled-in path."""
-    workers: int = 0
+    workers: Natural = 0
     other_mount_namespace: bool | None = None
 
 
@@ -140,7 +140,7 @@ class NginxCandidate(Part, frozen=True, kw_only=True):
     binary: str = ""
     """Path of its program, or the name that was searched for; empty when not known."""
     source: Literal["named", "running", "installed"]
-    pid: Annotated[int, VOLATILE] = 0
+    pid: Annotated[Natural, VOLATILE] = 0
     """Process id of its master; 0 if nginx does not run."""
     chosen: bool = False
     """True if nginx-tune chose its program."""
@@ -207,16 +207,16 @@ class ErrorLog(Part, frozen=True, kw_only=True):
     """Messages of an nginx error log on exhausted resources."""
 
     path: str
-    pool_overflow: Annotated[dict[str, int], VOLATILE] = {}
+    pool_overflow: Annotated[dict[str, Natural], VOLATILE] = {}
     """Lines ``thread pool "NAME" queue overflow`` by pool name, in the part that was read."""
-    connections_exhausted: Annotated[dict[str, int], VOLATILE] = {}
+    connections_exhausted: Annotated[dict[str, Natural], VOLATILE] = {}
     """Number of lines ``N worker_connections are not enough`` by N; each line is a refused
     connection."""
-    operations_too_slow: Annotated[int, VOLATILE] = 0
+    operations_too_slow: Annotated[Natural, VOLATILE] = 0
     """Lines ``thread operation took too long`` (a minute; nginx 1.25.4 and later)."""
     messages: Annotated[list[LoggedMessage], VOLATILE] = []
     """Lines with a message that names a cause (``documents/log_messages.py``)."""
-    bytes_read: Annotated[int | None, VOLATILE] = None
+    bytes_read: Annotated[Natural | None, VOLATILE] = None
     complete: Annotated[bool, VOLATILE] = True
     """False when only the last part of a large file was read."""
 

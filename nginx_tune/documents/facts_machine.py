@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Literal
 
-from nginx_tune.documents.base import VOLATILE, Bytes, Part
+from nginx_tune.documents.base import VOLATILE, Bytes, Natural, Number, Part
 
 
 class Kernel(Part, frozen=True, kw_only=True):
@@ -39,10 +39,10 @@ class Throttled(Part, frozen=True, kw_only=True):
 
     directory: str
     """The cgroup that was throttled longest: the process's own or one above it."""
-    periods: Annotated[int, VOLATILE]
+    periods: Annotated[Natural, VOLATILE]
     """Periods in which the group had something to run."""
-    throttled_periods: Annotated[int, VOLATILE]
-    throttled_seconds: Annotated[float, VOLATILE]
+    throttled_periods: Annotated[Natural, VOLATILE]
+    throttled_seconds: Annotated[Number, VOLATILE]
     """Throttled time, summed over all its CPUs."""
 
     @property
@@ -54,18 +54,18 @@ class Throttled(Part, frozen=True, kw_only=True):
 class Cpu(Part, frozen=True, kw_only=True):
     """Processors that the running nginx master, or else nginx-tune, may use."""
 
-    online: int | None = None
+    online: Natural | None = None
     """Online CPUs: glibc's ``worker_processes auto`` (ngx_posix_init.c, ngx_ncpu)."""
-    cpuset: int | None = None
+    cpuset: Natural | None = None
     """CPUs in the cpuset and affinity mask."""
-    quota_cpus: float | None = None
+    quota_cpus: Number | None = None
     """cgroup CPU quota in CPUs; null when there is none."""
-    effective: float | None = None
+    effective: Number | None = None
     """The lowest of the three: the CPU time that can be used, in CPUs."""
     model: str | None = None
-    threads_per_core: int | None = None
+    threads_per_core: Natural | None = None
     """2 with simultaneous multithreading, where CPUs share cores."""
-    numa_nodes: int | None = None
+    numa_nodes: Natural | None = None
     throttled: Throttled | None = None
     """Throttling in the cgroup of the running nginx, or else of nginx-tune."""
     steal_ratio: Annotated[float | None, VOLATILE] = None
@@ -74,12 +74,12 @@ class Cpu(Part, frozen=True, kw_only=True):
     """``intel_pstate``, ``acpi-cpufreq``, …; guests mostly have none."""
     governors: list[str] = []
     """The distinct frequency governors of the CPUs, sorted."""
-    isolated: int | None = None
+    isolated: Natural | None = None
     """CPUs in ``cpuset`` that the scheduler does not balance (isolcpus)."""
-    auto_workers: int | None = None
+    auto_workers: Natural | None = None
     """The value of ``worker_processes auto`` for this nginx and its C library."""
     auto_workers_reason: str = ""
-    fitting_workers: int | None = None
+    fitting_workers: Natural | None = None
     """Workers that can run at once: ``effective`` rounded up."""
 
 
@@ -89,8 +89,8 @@ class Swap(Part, frozen=True, kw_only=True):
     path: str
     kind: Literal["zram", "partition", "file"]
     """``zram``: compression into memory, which is slow but needs no disk."""
-    size_bytes: int
-    used_bytes: Annotated[int, VOLATILE]
+    size_bytes: Natural
+    used_bytes: Annotated[Natural, VOLATILE]
 
 
 class Memory(Part, frozen=True, kw_only=True):
@@ -98,31 +98,31 @@ class Memory(Part, frozen=True, kw_only=True):
 
     total_bytes: Bytes | None = None
     available_bytes: Annotated[Bytes | None, VOLATILE] = None
-    cgroup_version: int | None = None
-    cgroup_limit_bytes: int | None = None
+    cgroup_version: Natural | None = None
+    cgroup_limit_bytes: Natural | None = None
     """The lowest limit of the memory cgroup and its ancestors; null when unlimited."""
     cgroup_limit_path: str | None = None
     """The cgroup that sets that limit."""
-    cgroup_usage_bytes: Annotated[int | None, VOLATILE] = None
+    cgroup_usage_bytes: Annotated[Natural | None, VOLATILE] = None
     """Anonymous memory already charged to that cgroup, without reclaimable page cache."""
-    page_cache_limit_bytes: Annotated[int | None, VOLATILE] = None
+    page_cache_limit_bytes: Annotated[Natural | None, VOLATILE] = None
     """Page cache for nginx: the lower of MemAvailable and what the limit leaves."""
     page_cache_limit_reason: str = ""
     names_apart: bool = False
     """True if inodes and directory entries of served files are charged elsewhere and do not count
     towards the limit."""
-    consumers: Annotated[dict[str, int], VOLATILE] = {}
+    consumers: Annotated[dict[str, Natural], VOLATILE] = {}
     """Bytes that the page cache cannot use now: ``anonymous``, ``shared`` (with tmpfs), ``kernel``,
     ``huge_pages``."""
-    dirty_bytes: Annotated[int | None, VOLATILE] = None
+    dirty_bytes: Annotated[Natural | None, VOLATILE] = None
     """Dirty memory: written by programs, and not yet written back to disk."""
-    dirty_background_bytes: Annotated[int | None, VOLATILE] = None
+    dirty_background_bytes: Annotated[Natural | None, VOLATILE] = None
     """Dirty memory from which the kernel writes back in the background."""
-    dirty_limit_bytes: Annotated[int | None, VOLATILE] = None
+    dirty_limit_bytes: Annotated[Natural | None, VOLATILE] = None
     """Dirty memory from which a writing program must wait."""
-    arc_bytes: Annotated[int | None, VOLATILE] = None
+    arc_bytes: Annotated[Natural | None, VOLATILE] = None
     """Size of the ZFS ARC, which is not part of the page cache."""
-    arc_limit_bytes: int | None = None
+    arc_limit_bytes: Natural | None = None
     swaps: list[Swap] = []
     transparent_huge_pages: str | None = None
     """``always``, ``madvise`` or ``never``."""
@@ -137,11 +137,11 @@ class Limits(Part, frozen=True, kw_only=True):
     """The source of ``nofile_soft`` and ``nofile_hard``: the running nginx, the systemd unit that
     starts it, or nginx-tune (``reader``), whose own limits say little about nginx; null when not
     known."""
-    nofile_soft: int | None = None
-    nofile_hard: int | None = None
-    nr_open: int | None = None
+    nofile_soft: Natural | None = None
+    nofile_hard: Natural | None = None
+    nr_open: Natural | None = None
     """``fs.nr_open``: the largest hard limit of any process."""
-    file_max: int | None = None
+    file_max: Natural | None = None
     can_raise: bool | None = None
     """True if the hard limit can be raised (CAP_SYS_RESOURCE in the initial user namespace)."""
 
@@ -154,21 +154,21 @@ class Limits(Part, frozen=True, kw_only=True):
 class Queues(Part, frozen=True, kw_only=True):
     """The packet queues of a link."""
 
-    rx: int
-    tx: int
-    rps: int = 0
+    rx: Natural
+    tx: Natural
+    rps: Natural = 0
     """Receive queues whose packets the kernel spreads over CPUs (``rps_cpus`` is set)."""
-    rss: int | None = None
+    rss: Natural | None = None
     """Receive queues of the device (ethtool channels: combined and rx)."""
-    xps: int = 0
+    xps: Natural = 0
     """Send queues assigned to CPUs (``xps_cpus`` is set)."""
 
 
 class Rings(Part, frozen=True, kw_only=True):
     """Sizes of a link's receive ring, in packets; 0 where the driver does not report it."""
 
-    rx: int = 0
-    rx_max: int = 0
+    rx: Natural = 0
+    rx_max: Natural = 0
 
 
 DECLARED = "declared"
@@ -182,10 +182,10 @@ class Link(Part, frozen=True, kw_only=True):
     kind: str | None = None
     """``physical``, ``bond``, ``vlan``, ``bridge``, ``veth``, ``loopback``, …"""
     state: str | None = None
-    speed_bits_per_second: int | None = None
+    speed_bits_per_second: Natural | None = None
     speed_reason: str = ""
     """The source of the speed, or the reason why it is unknown."""
-    mtu: int | None = None
+    mtu: Natural | None = None
     lower: list[str] = []
     """Links below it: ports of a bond or bridge, the carrier of a VLAN."""
     driver: str = ""
@@ -197,36 +197,36 @@ class Link(Part, frozen=True, kw_only=True):
     """Root queue discipline: ``mq``, ``fq_codel``, ``noqueue``, ``tbf``, …"""
     numa_node: int | None = None
     """NUMA node of its bus; null on a host with one node."""
-    interrupts: int | None = None
+    interrupts: Natural | None = None
     """Number of its interrupts."""
-    interrupt_cpus: Annotated[int | None, VOLATILE] = None
+    interrupt_cpus: Annotated[Natural | None, VOLATILE] = None
     """CPUs that handle its interrupts now."""
-    missed_packets: Annotated[int | None, VOLATILE] = None
+    missed_packets: Annotated[Natural | None, VOLATILE] = None
     """Packets that found its receive ring full, since the link was created."""
 
 
 class Softnet(Part, frozen=True, kw_only=True):
     """Handling of received packets by the CPUs since boot."""
 
-    processed: Annotated[int, VOLATILE]
-    dropped: Annotated[int, VOLATILE]
+    processed: Annotated[Natural, VOLATILE]
+    dropped: Annotated[Natural, VOLATILE]
     """Packets dropped because a CPU's backlog was full (RPS, veth, loopback)."""
-    squeezed: Annotated[int, VOLATILE]
+    squeezed: Annotated[Natural, VOLATILE]
     """Turns that ended with packets left, since their time or budget was used up."""
 
 
 class Tcp(Part, frozen=True, kw_only=True):
     """TCP counters and memory in the network namespace of nginx."""
 
-    segments_sent: Annotated[int | None, VOLATILE] = None
-    segments_retransmitted: Annotated[int | None, VOLATILE] = None
-    time_wait: Annotated[int | None, VOLATILE] = None
+    segments_sent: Annotated[Natural | None, VOLATILE] = None
+    segments_retransmitted: Annotated[Natural | None, VOLATILE] = None
+    time_wait: Annotated[Natural | None, VOLATILE] = None
     """Connections in TIME_WAIT, which still occupy their addresses and ports."""
-    memory_pages: Annotated[int | None, VOLATILE] = None
+    memory_pages: Annotated[Natural | None, VOLATILE] = None
     """Pages in the buffers of all sockets."""
-    memory_pressure_pages: int | None = None
+    memory_pressure_pages: Natural | None = None
     """Pages from which buffers are kept small (``tcp_mem``)."""
-    memory_limit_pages: int | None = None
+    memory_limit_pages: Natural | None = None
     """Pages from which segments are dropped."""
 
 
@@ -234,19 +234,19 @@ class Network(Part, frozen=True, kw_only=True):
     """Network links, and drops before nginx."""
 
     links: list[Link] = []
-    somaxconn: int | None = None
+    somaxconn: Natural | None = None
     """Current value in nginx's network namespace, which limits the backlog of new listen calls."""
-    listen_overflows: Annotated[int | None, VOLATILE] = None
+    listen_overflows: Annotated[Natural | None, VOLATILE] = None
     """Connections that found an accept queue full, since the namespace was created."""
-    listen_drops: Annotated[int | None, VOLATILE] = None
+    listen_drops: Annotated[Natural | None, VOLATILE] = None
     """All drops at listening sockets, since the namespace was created."""
-    syn_queue_drops: Annotated[int | None, VOLATILE] = None
+    syn_queue_drops: Annotated[Natural | None, VOLATILE] = None
     """SYNs dropped since the queue of half-open connections was full (only without syncookies)."""
     softnet: Softnet | None = None
     tcp: Tcp = Tcp()
-    conntrack_entries: Annotated[int | None, VOLATILE] = None
+    conntrack_entries: Annotated[Natural | None, VOLATILE] = None
     """Connections tracked by the packet filter, in the network namespace of nginx-tune."""
-    conntrack_limit: int | None = None
+    conntrack_limit: Natural | None = None
     """Number of tracked connections from which new ones are dropped."""
 
 
@@ -254,13 +254,13 @@ class ListenSocket(Part, frozen=True, kw_only=True):
     """One listening TCP socket, as sock_diag reports it."""
 
     address: str
-    port: int
-    inode: int = 0
-    backlog: int | None = None
+    port: Natural
+    inode: Natural = 0
+    backlog: Natural | None = None
     """Effective backlog: the argument of listen(2), capped at somaxconn at that time."""
-    accept_queue: int | None = None
+    accept_queue: Natural | None = None
     """Connections waiting to be accepted."""
-    drops: int | None = None
+    drops: Natural | None = None
     """Connections dropped at this socket since the start of its listening."""
 
 
@@ -268,7 +268,7 @@ class Listening(Part, frozen=True, kw_only=True):
     """The listening sockets of one network namespace, and their limits."""
 
     sockets: list[ListenSocket] = []
-    somaxconn: int | None = None
+    somaxconn: Natural | None = None
     """Current value in the namespace."""
     sysctls: dict[str, str] | None = None
     """Sysctls of this namespace; null if they were not read, or if the namespace is nginx-tune's
@@ -279,14 +279,14 @@ class Listener(Part, frozen=True, kw_only=True):
     """A listening address with all its sockets (with ``reuseport`` one per worker)."""
 
     address: str
-    port: int
-    sockets: int = 1
-    backlog: int | None = None
+    port: Natural
+    sockets: Natural = 1
+    backlog: Natural | None = None
     """The smallest effective backlog of its sockets."""
-    accept_queue: Annotated[int | None, VOLATILE] = None
+    accept_queue: Annotated[Natural | None, VOLATILE] = None
     """Connections that wait on any of its sockets to be accepted."""
-    longest_accept_queue: Annotated[int | None, VOLATILE] = None
-    drops: Annotated[int | None, VOLATILE] = None
+    longest_accept_queue: Annotated[Natural | None, VOLATILE] = None
+    drops: Annotated[Natural | None, VOLATILE] = None
     """Connections dropped on all its sockets since they began to listen."""
     of_nginx: bool | None = None
     """True if the address belongs to the running nginx."""

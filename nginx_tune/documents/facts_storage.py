@@ -9,6 +9,7 @@ from nginx_tune.documents.base import (
     Bytes,
     Count,
     MeanBytes,
+    Natural,
     Number,
     Part,
     Provenance,
@@ -19,30 +20,30 @@ from nginx_tune.documents.base import (
 class CurvePoint(Part, frozen=True, kw_only=True):
     """One depth of a disk's random-read curve."""
 
-    depth: int
+    depth: Natural
     reads_per_second: float
     p50_seconds: float | None = None
     p99_seconds: float | None = None
     p999_seconds: float | None = None
     """Quantiles with fewer than ten reads beyond them are null."""
     max_seconds: float | None = None
-    reads: int | None = None
+    reads: Natural | None = None
     """Number of reads measured for the point."""
     deviation_ratio: float | None = None
     """Standard deviation of the rate over parts of the measured time, relative to the rate."""
     error_ratio: float | None = None
     """Standard error of the rate, relative to the rate."""
-    outliers: int | None = None
+    outliers: Natural | None = None
     """Reads that took more than ten times the median."""
 
 
 class Sweep(Part, frozen=True, kw_only=True):
     """Random reads of one size at growing depths."""
 
-    read_bytes: int
+    read_bytes: Natural
     """Size of one read."""
     points: list[CurvePoint]
-    knee_depth: int | None = None
+    knee_depth: Natural | None = None
     """Depth beyond which reads per second grow by less than 5 % or p99 doubles; null if the plateau
     begins at depth 1, or the rate still grows at the last depth."""
     knee_reason: str = ""
@@ -122,12 +123,12 @@ class PathStorage(Part, frozen=True, kw_only=True):
     stack: list[str] = []
     """Block devices from the file system down to the leaves, each once."""
     leaf_disks: list[str] = []
-    read_ahead_bytes: int | None = None
+    read_ahead_bytes: Natural | None = None
     """Read-ahead of the file system's device."""
-    size_bytes: int | None = None
+    size_bytes: Natural | None = None
     """Size of the file system (statvfs), which often differs from the size of its disks (a
     partition, a volume, a RAID, a quota)."""
-    available_bytes: Annotated[int | None, VOLATILE] = None
+    available_bytes: Annotated[Natural | None, VOLATILE] = None
     """Bytes that an ordinary user can still use."""
     seen_by_nginx: bool = False
     """True if the path was resolved in the mount namespace of an nginx, such as in a container."""
@@ -152,18 +153,18 @@ class Disk(Part, frozen=True, kw_only=True):
     name: str
     class_: DiskClass = field(name="class", default="unknown")
     class_reason: str = ""
-    size_bytes: int | None = None
+    size_bytes: Natural | None = None
     model: str | None = None
     rotational: bool | None = None
     """The kernel's value, which proves nothing (virtio disks always have 1)."""
     scheduler: str | None = None
-    nr_requests: int | None = None
-    hardware_queues: int | None = None
-    depth: int | None = None
+    nr_requests: Natural | None = None
+    hardware_queues: Natural | None = None
+    depth: Natural | None = None
     """nr_requests × hardware queues."""
-    device_queue_depth: int | None = None
+    device_queue_depth: Natural | None = None
     """Commands in the device's own queue (SCSI and SATA only)."""
-    read_ahead_bytes: int | None = None
+    read_ahead_bytes: Natural | None = None
     numa_node: int | None = None
     """NUMA node of the disk's bus; null on a host with one node."""
     utilisation_ratio: Annotated[float | None, VOLATILE] = None
@@ -192,8 +193,8 @@ class Array(Part, frozen=True, kw_only=True):
 
     name: str
     level: str | None = None
-    members: int | None = None
-    degraded: int | None = None
+    members: Natural | None = None
+    degraded: Natural | None = None
     """Number of missing or failed members."""
     sync_action: str | None = None
     """``idle``, ``resync``, ``recover``, ``check``, ``repair``, ``reshape``, ``frozen``."""
@@ -210,7 +211,7 @@ class Storage(Part, frozen=True, kw_only=True):
     arrays: list[Array] = []
     shared_curves: list[SharedCurve] = []
     """Curves of leaf disks that were measured together, such as an array."""
-    independent_disk_count: int | None = None
+    independent_disk_count: Natural | None = None
     """Number of groups of paths that share no leaf disk with another group, which is the number of
     possible per-disk pools. The groups are made of the requested paths or, if none were requested,
     of all data mounts."""

@@ -7,7 +7,7 @@ the releases with the message. Verified in the sources of nginx 1.18.0 to 1.31.4
 
 from typing import Literal, NamedTuple
 
-from nginx_tune.documents.base import Part
+from nginx_tune.documents.base import Natural, Part
 
 Level = Literal["emerg", "alert", "crit", "error", "warn"]
 Where = Literal["main", "pools", "zones", "requests", "upstreams", "limits"]
@@ -22,7 +22,7 @@ class LoggedMessage(Part, frozen=True, kw_only=True):
     id: str
     name: str = ""
     """The subject: a zone, a pool, an address."""
-    lines: int
+    lines: Natural
 
 
 class LogMessage(NamedTuple):

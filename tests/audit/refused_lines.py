@@ -146,6 +146,13 @@ OF_THEIR_OWN = [
     HTTP % "log_format combined $uri;",
     HTTP % "proxy_cache_path DIR/c levels=1:2;",
     "worker_priority high; events {}",
+    SERVER % "userid_mark ab;",
+    SERVER % "userid_mark -;",
+    SERVER % 'sub_filter "" a;',
+    SERVER % "server_name a ~;",
+    SERVER % "valid_referers ~;",
+    HTTP % "upstream u { random two a; server 127.0.0.1; }",
+    HTTP % "resolver valid=30s;",
 ]  # fmt: skip
 """Of directives that read their arguments by code of their own."""
 TWICE = [
@@ -168,6 +175,9 @@ TWICE = [
     HTTP % "ssl_session_cache shared:a:1m; server { listen 81; ssl_session_cache shared:a:2m; }",
     HTTP % "upstream a { zone z 64k; server 127.0.0.1; } upstream b { zone z 1m; server 127.1; }",
     HTTP % "limit_conn_zone $uri zone=a:1m; limit_conn a 1; limit_conn a 2; server { }",
+    HTTP % "proxy_temp_path DIR/t 1; fastcgi_temp_path DIR/t 2;",
+    HTTP % "proxy_temp_path DIR/t 1; server { proxy_temp_path DIR/t 1 2; }",
+    HTTP % "proxy_temp_path DIR/t; proxy_cache_path DIR/t keys_zone=a:1m;",
     HTTP % "limit_req_zone $uri zone=a:1m rate=1r/s; limit_req zone=a; limit_req zone=a; server {}",
 ]
 LISTEN = [
@@ -217,7 +227,11 @@ LOCATIONS = [
     SERVER % "location = /x {} location =/x {}",
     SERVER % "location /a { location /a/b {} location /a/b {} }",
 ]
-COMMERCIAL = [PEER % "slow_start=30s", CACHE % "purger=on"]
+COMMERCIAL = [
+    PEER % "slow_start=30s",
+    CACHE % "purger=on",
+    HTTP % "resolver 127.0.0.1 status_zone=a;",
+]
 """Parameters of nginx Plus; without facts this may be nginx Plus."""
 PARAMETER = [SERVER % "listen 127.0.0.1:1 foo;", PEER % "wieght=3", CACHE % "maxsize=1g"]
 UPSTREAM = [
@@ -231,6 +245,7 @@ UPSTREAM = [
     HTTP % "server { location / { fastcgi_pass U:9; } } upstream u { server 127.0.0.1; }",
     LOCATION % "fastcgi_pass 127.0.0.1;",
     LOCATION % "uwsgi_pass uwsgi://localhost;",
+    HTTP % "upstream u { zone u; server 127.0.0.1; }",
 ]
 RIGHT = [
     HTTP % "access_log off; open_file_cache off; upstream u { server 127.0.0.1; keepalive 1; }",
@@ -318,6 +333,15 @@ RIGHT = [
     SERVER % "access_log syslog:server=127.0.0.1:5,facility=cron,tag=A_1,nohostname combined;",
     "worker_priority -5; events {} http { log_format a escape=none $uri; }",
     PEER % "weight=3 max_conns=1 max_fails=0 fail_timeout=1s backup; server 127.0.0.2",
+    SERVER % "mirror /a; location / { mirror off; } mirror /b; userid_mark =;",
+    HTTP % "upstream u { zone u; random two least_conn; server 127.0.0.1; }"
+    " upstream v { zone u 64k; server 127.0.0.1; random two; }",
+    HTTP % "proxy_temp_path DIR/t 1 2; fastcgi_temp_path DIR/t 1 2; proxy_cache_path DIR/c"
+    " keys_zone=a:1m;",
+    HTTP % "large_client_header_buffers 1 1; server { large_client_header_buffers 4 512; }",
+    HTTP % f"map $uri $a {{ {'a' * 46} 1; \\{'b' * 46} 2; ~{'c' * 99} 3; }}",
+    HTTP % f"map_hash_bucket_size 65; map $uri $a {{ {'a' * 110} 1; }}",
+    HTTP % "map $host $a { hostnames; .a 1; *.b 2; b 3; a.* 4; } map $uri $b { .a 1; *.a 2; }",
 ]  # fmt: skip
 
 LINES = [
@@ -362,8 +386,24 @@ LINES = [
     HTTP % "access_log DIR/a combined buffer=4k; server { access_log DIR/a combined buffer=8k; }",
     HTTP % "access_log DIR/a combined gzip; server { access_log DIR/a combined gzip flush=1s; }",
     "events {} load_module modules/ngx_http_geoip_module.so;",
+    SERVER % "mirror off; mirror /a;",
+    SERVER % "mirror off; mirror off;",
+    HTTP % f"map $uri $a {{ {'a' * 47} 1; }}",
+    HTTP % f"map $uri $a {{ '{'ä' * 23} ' 1; }}",
+    HTTP % f"map_hash_bucket_size 10; map $uri $a {{ '\\{'a' * 47}' 1; }}",
+    HTTP % f"map_hash_bucket_size 128; map $uri $a {{ {'a' * 111} 1; }}",
+    HTTP % "map $uri $a { a 1; } map_hash_bucket_size 128;",
+    *(HTTP % f"map $host $a {{ hostnames; {lines} }}" for lines in (
+        ".a 1; *.a 2;", "*.a 1; .a 2;", "a 1; .a 2;", ".A 1; a 2;",
+    )),
     "load_module DIR/ngx_http_geoip_module.so; load_module ngx_http_geoip_module.so; events {}",
 ]  # fmt: skip
+OF_ANOTHER_NGINX = [
+    "events { use kqueue; }",
+    SERVER % "listen 81 setfib=1;",
+    HTTP % "upstream u { random two least_time=header; server 127.0.0.1; }",
+]
+"""Of another system, or of nginx Plus; without facts this may be either."""
 BUFFERS = [
     LOCATION % "proxy_buffer_size 128k;",
     HTTP % "fastcgi_buffer_size 16k; server { location / { fastcgi_buffers 4 8k; } }",
@@ -372,6 +412,9 @@ BUFFERS = [
     LOCATION % "scgi_buffers 1 16k;",
     LOCATION % "proxy_temp_file_write_size 1k;",
     LOCATION % "proxy_max_temp_file_size 1k;",
+    SERVER % "large_client_header_buffers 4 511;",
+    HTTP % "connection_pool_size 8k; server { large_client_header_buffers 4 4k; }",
+    SERVER % "connection_pool_size 9k;",
 ]
 CASES = {
     "cf-buffers-refused": BUFFERS,
@@ -408,12 +451,19 @@ REFUSED_STREAM = [
     STREAM % "upstream b { hash $remote_addr; server 127.0.0.1:1; server 127.0.0.1:2 backup; }",
     STREAM % "upstream b { server 127.0.0.1:1; } server { listen 5000; proxy_pass B:80; }",
     STREAM % "server { listen 5000; return a; } server { listen *:5000; return b; }",
+    STREAM_SERVER % "listen 5000; set $remote_addr a; return a;",
+    STREAM % "map $pid $protocol { a b; }",
     MAIL % "server { listen 2143; protocol imap; }",
+    MAIL % "auth_http 127.0.0.1:1/a; server { listen 127.0.0.1:2143; }",
+    MAIL % "auth_http 127.0.0.1:1/a; server { }",
+    MAIL % "auth_http 127.0.0.1:1/a; server { listen 140-145; }",
     MAIL % "auth_http 127.0.0.1:1/a; server { listen 2143; protocol imap; starttls on; }",
     MAIL % "auth_http 127.0.0.1:1/a; server { listen 2143 ssl; protocol imap; }",
     MAIL % "auth_http a:1/a; server { listen 2025; protocol smtp; } server { listen 2025; }",
 ]
 REFUSED_MAIL_VALUES = [
+    MAIL % "auth_http https://127.0.0.1:1/a; server { listen 143; }",
+    MAIL % "auth_http HTTP://127.0.0.1:1/a; server { listen 143; }",
     MAIL % "auth_http 127.0.0.1:1/a; server { listen 2143; protocol ftp; }",
     MAIL % "auth_http 127.0.0.1:1/a; server { listen 2025; protocol smtp; smtp_auth ntlm; }",
 ]
@@ -426,6 +476,9 @@ RIGHT_STREAM = [
     " server { listen 127.0.0.1:5000; proxy_pass $b; } server { listen 5000; return a; }",
     STREAM % "upstream b { least_conn; server 127.0.0.1:1; server 127.0.0.1:2 backup; }",
     MAIL % "auth_http 127.0.0.1:1/a; server { listen 2143; protocol imap; }",
+    MAIL
+    % "auth_http http://127.0.0.1:1/a; server { listen 127.0.0.1:993; } server { listen 25-26; }",
+    STREAM % "map $pid $ssl_preread_x { a b; }",
 ]
 WITHOUT_MODULE = [
     STREAM_SERVER % "listen 127.0.0.1:1; proxy_pass 127.0.0.1:2;",

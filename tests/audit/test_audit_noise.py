@@ -166,6 +166,16 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         "server { listen 1; proxy_pass u; } }"),
         None, 0,
     ),
+    "a scheme in stream, which is no name": (
+        "up-stream-static-dns",
+        "events {} stream { server { listen 1; proxy_pass http://a.example:80; } }",
+        None, 0,
+    ),
+    "a port in the name of the default server": (
+        "cn-location-unreachable",
+        "events {} http { server { listen 1; server_name a.example:1; } server { listen 1; } }",
+        None, 0,
+    ),
     "an upstream that another file may hold": (
         "up-literal-no-keepalive", "location / { grpc_pass grpcs://app; }", None, WHOLE_TREE,
     ),

@@ -71,3 +71,25 @@ def test_cn_location_unreachable_says_what_reaches_it(
     found = audit(read_tree(str(server.conf), LiveHost()), None).findings
     (said,) = (one.message for one in found if one.rule == "cn-location-unreachable")
     assert said.startswith(f"only a path with {word} reaches")
+
+
+@every_version
+@each_row(
+    ("name", "is_reached"),
+    [
+        ("a.example:PORT", False),
+        ("http://a.example", False),
+        ("a.example/", False),
+        ("a.example", True),
+        ("*.example a.example:PORT", True),
+        ("~^a.example$ a.example:PORT", True),
+    ],
+)
+def test_cn_location_unreachable_knows_names_with_a_port(
+    serve: Serve, nginx: Nginx, name: str, is_reached: bool
+) -> None:
+    lines = f"return 204; }} server {{ listen 127.0.0.1:PORT; server_name {name}; return 205;"
+    server = serve(CONF % ("", lines))
+    asked = f"http://a.example:{server.port}/"
+    assert (ask(server, asked)[0] == 205) is is_reached
+    assert fires("cn-location-unreachable", server.conf) is not is_reached

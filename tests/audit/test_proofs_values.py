@@ -10,6 +10,7 @@ from refused_lines import (
     CASES,
     COMMERCIAL,
     HTTP,
+    OF_ANOTHER_NGINX,
     REFUSED_MAIL_VALUES,
     REFUSED_STREAM,
     RIGHT,
@@ -58,8 +59,12 @@ def test_cf_buffers_refused_is_refused(nginx: Nginx, tmp_path: Path) -> None:
 @every_version
 def test_cf_lines_refused_is_refused(nginx: Nginx, tmp_path: Path) -> None:
     _refused("cf-lines-refused", nginx, tmp_path)
-    known, unknown, accepted = _judged(nginx, tmp_path, "events { use kqueue; }")
-    assert (known, unknown, accepted) == ({"cf-lines-refused"}, set(), False)
+    for conf in OF_ANOTHER_NGINX:
+        known, unknown, accepted = _judged(nginx, tmp_path, conf)
+        assert (known, unknown, accepted) == ({"cf-lines-refused"}, set(), False), conf
+    links = SERVER % "secure_link $arg_a; secure_link_secret a;"
+    built = "secure_link" in nginx.build
+    assert _judged(nginx, tmp_path, links)[::2] == ({"cf-lines-refused"}, False) or not built
     for words, since in {"keepalive 0": (1, 29, 7), "keepalive 00": (1, 29, 7)}.items():
         conf = HTTP % f"upstream u {{ server 127.0.0.1; {words}; }}"
         known, unknown, accepted = _judged(nginx, tmp_path, conf)
@@ -123,6 +128,14 @@ def test_cf_directive_obsolete_is_warned_of(nginx: Nginx, tmp_path: Path) -> Non
         found = audit(read_tree(str(path), LiveHost()), linux(version=nginx.version), RULES)
         fired = {one.rule for one in found.findings}
         assert ("cf-directive-obsolete" in fired) is ("is obsolete" in said), line
+
+
+@every_version
+def test_cf_directive_version_knows_sticky(nginx: Nginx, tmp_path: Path) -> None:
+    conf = HTTP % "upstream u { server 127.0.0.1; sticky cookie a; }"
+    known, _, accepted = _judged(nginx, tmp_path, conf)
+    assert known == (set() if accepted else {"cf-directive-version"})
+    assert accepted is (nginx.number >= (1, 30))
 
 
 VERSIONED = {

@@ -9,6 +9,7 @@ import pytest
 from rows import each_row
 
 from nginx_tune.documents.base import Part, decode, encode
+from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.facts_storage import Dataset
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
@@ -56,9 +57,8 @@ def document(kind: type[Any], path: tuple[str, ...], value: str) -> bytes:
 def complete(kind: type[Any], given: Any) -> Any:
     for field in msgspec.structs.fields(kind):
         if field.required and field.encode_name not in given:
-            is_text = isinstance(msgspec.inspect.type_info(field.type), msgspec.inspect.StrType)
-            given[field.encode_name] = "text" if is_text else 1
-        if field.encode_name in given:
+            given[field.encode_name] = simplest(msgspec.inspect.type_info(field.type))
+        if given.get(field.encode_name):
             for one in leaves(msgspec.inspect.type_info(field.type)):
                 if not isinstance(one[-1], msgspec.inspect.StructType):
                     continue
@@ -67,6 +67,17 @@ def complete(kind: type[Any], given: Any) -> Any:
                     part = part[0] if step == "*" else part["KEY"]
                 complete(one[-1].cls, part)
     return given
+
+
+def simplest(info: Any) -> Any:
+    match info:
+        case msgspec.inspect.StrType():
+            return "text"
+        case msgspec.inspect.LiteralType():
+            return info.values[0]
+        case msgspec.inspect.ListType():
+            return []
+    return 1
 
 
 def every(kind: type[Any]) -> list[Any]:
@@ -90,6 +101,15 @@ def test_every_number_has_bounds(kind: type[Any], path: tuple[str, ...]) -> None
         said = str(error.value)
         assert "\n" not in said
         assert path[-1].replace("KEY", "").replace("*", "") in said or "JSON" in said
+
+
+@each_row(("kind", "path"), every(Facts))
+def test_no_count_of_facts_is_negative(kind: type[Any], path: tuple[str, ...]) -> None:
+    if path[-1].endswith(("_seconds", "_ratio", "_per_second", "deviation_ratio", "numa_node")):
+        return
+    assert _is_read(lambda value: decode(kind, document(kind, path, value)), "1")
+    with pytest.raises(UsageError, match=r"f\.json: not a valid .*: Expected `(int|float)` >= 0"):
+        decode(kind, document(kind, path, "-1"), source="f.json")
 
 
 def _is_read(read: Any, value: str) -> bool:

@@ -17,9 +17,16 @@ _SMALL_PAGES = frozenset({"x86_64", "i686", "i386", None})
 """Machines with pages of 4 KiB. An unknown one is taken for such a machine."""
 
 
+_FIX_HEADERS = "Set large_client_header_buffers to 4 {}."
+_LARGE_HEADER_BYTES = 8192
+_POOL_BYTES = (256, 512)
+"""The defaults of ``connection_pool_size`` on 32-bit and on 64-bit machines."""
+
+
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Sizes of response buffers that contradict each other."""
+    """Sizes of buffers that contradict each other."""
     pages = _PAGES[:1] if context.facts.kernel.machine in _SMALL_PAGES else _PAGES
+    yield from _header_buffers(context)
     reported: set[Directive] = set()
     for protocol in _PROTOCOLS:
         names = [f"{protocol}_{name}" for name in ("buffers", *_SIZED)]
@@ -29,6 +36,33 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             if all(faults) and faults[0] is not None and faults[0].place not in reported:
                 reported.add(faults[0].place)
                 yield Hit(faults[0].place, faults[0].message, buffers.evidence(pages[0]))
+
+
+def _header_buffers(context: Context) -> Iterator[Hit]:
+    """Buffers of a request's header below the pool. Source: ngx_http_core_merge_srv_conf."""
+    is_wide = context.facts.kernel.machine in {None, "x86_64", "aarch64"}
+    reported: set[Directive] = set()
+    for scope in context.scopes_with("large_client_header_buffers", "connection_pool_size"):
+        if scope.kind != "server":
+            continue
+        buffers = scope.effective("large_client_header_buffers")
+        pool = scope.effective("connection_pool_size")
+        each = _LARGE_HEADER_BYTES if buffers is None else parse_bytes(buffers.args[-1])
+        least = _POOL_BYTES[is_wide] if pool is None else parse_bytes(pool.value)
+        place = buffers or pool
+        if place is None or each is None or least is None or place in reported or each >= least:
+            continue
+        reported.add(place)
+        yield Hit(
+            place,
+            f"large_client_header_buffers of {nginx_size(each)} are below connection_pool_size, "
+            f"{nginx_size(least)}",
+            [
+                written(buffers) if buffers else default("large_client_header_buffers", "4 8k"),
+                written(pool) if pool else default("connection_pool_size", nginx_size(least)),
+            ],
+            fix=_FIX_HEADERS.format(nginx_size(max(least, _LARGE_HEADER_BYTES))),
+        )
 
 
 class _Buffers(NamedTuple):
@@ -117,6 +151,7 @@ RULE = Rule(
     fix="Set proxy_buffers to four buffers of proxy_buffer_size or more (proxy_buffers 4 128k;).",
     sources=(
         "nginx: src/http/modules/ngx_http_proxy_module.c, ngx_http_proxy_merge_loc_conf",
+        "nginx: src/http/ngx_http_core_module.c, ngx_http_core_merge_srv_conf",
         "nginx: src/http/modules/ngx_http_fastcgi_module.c, ngx_http_fastcgi_merge_loc_conf",
     ),
     proof="proven",

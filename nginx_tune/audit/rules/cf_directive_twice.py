@@ -16,7 +16,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Directives that may appear once in a block, or once per name, and appear twice."""
     if context.tree.is_template:
         return
-    for second, name, first in chain(named_twice(context), _zones_twice(context)):
+    for second, name, first in chain(
+        named_twice(context), _paths_twice(context), _zones_twice(context)
+    ):
         yield Hit(
             second, f"{name} is already defined at {first.file}:{first.line}", [written(first)]
         )
@@ -38,6 +40,24 @@ def _limits_twice(context: Context) -> Iterator[tuple[Directive, Directive]]:
                 earlier = first_lines.setdefault(zone, line)
                 if zone and not is_open(zone) and earlier is not line:
                     yield line, earlier
+
+
+def _paths_twice(context: Context) -> Iterator[tuple[Directive, str, Directive]]:
+    """Directories of a cache, or of temporary files, that another line uses in another way.
+
+    Source: ngx_add_path.
+    """
+    first_lines: dict[str, tuple[list[str] | None, Directive]] = {}
+    for kind, _, directives in known_here(context):
+        is_cache = kind.name.endswith("_cache_path")
+        for line in directives if is_cache or kind.name.endswith("_temp_path") else ():
+            if is_open(line.value):
+                continue
+            levels = None if is_cache else [level for level in line.args[1:] if level.strip("0")]
+            first, earlier = first_lines.setdefault(line.value, (levels, line))
+            if earlier is not line and (is_cache or levels != first):
+                name = f"{line.name} " if is_cache else "the directory "
+                yield line, f'{name}"{line.value}"', earlier
 
 
 def _zones_twice(context: Context) -> Iterator[tuple[Directive, str, Directive]]:

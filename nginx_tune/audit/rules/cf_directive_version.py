@@ -13,8 +13,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     version = context.version
     for rows, directives in not_in_version(context):
         name = directives[0].name
-        if rows and is_named(name):
-            continue
+        if rows and is_named(name) and context.flags is None:
+            continue  # a module that is built in may have it
         if version is None:
             yield MissingFacts(("nginx.nginx_version",))
             return

@@ -6,20 +6,25 @@ from nginx_tune.audit.directives import HTTP_CONTEXTS, http_lines, judges_names
 from nginx_tune.audit.hit import Hit, MissingFacts, counted, default, hit_at, written
 from nginx_tune.audit.processes import events_directive
 from nginx_tune.audit.rule import Example, Rule
-from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.known_variables import is_fixed_variable, made_variables, makes_variable
 from nginx_tune.conf.listeners import Wildcards
 from nginx_tune.conf.patterns import pattern_fault, patterns_of
 from nginx_tune.conf.scopes import Scope
-from nginx_tune.conf.table_lines import table_faults
+from nginx_tune.conf.table_lines import map_keys, table_faults
 from nginx_tune.conf.upstreams import is_tls_url
-from nginx_tune.conf.values import is_open, parse_count
+from nginx_tune.conf.values import is_open, parse_bytes, parse_count
 
 _KEEPALIVE_OFF = (1, 29, 7)
 """The first release in which ``keepalive 0`` turns kept connections off."""
 _CONNECTIONS = 512
 """nginx's default of ``worker_connections``."""
 _NOT_OF_LINUX = frozenset({"kqueue", "eventport", "/dev/poll", "iocp", "win32"})
+_BUCKET = "map_hash_bucket_size"
+_CACHE_LINE_BYTES = 64
+_BUCKET_OVERHEAD_BYTES = 18
+"""Of the value, the length and the end of a bucket. Source: NGX_HASH_ELT_SIZE, ngx_hash_init."""
+_FIX_BUCKET = "Set map_hash_bucket_size {} before the first map."
 _NO_BUFFER: tuple[str, ...] = ()
 
 
@@ -128,6 +133,59 @@ def _stored_and_cached(context: Context) -> Iterator[Hit]:
                 yield Hit(pair[0], message, [written(pair[1])])
 
 
+def _contradictions(context: Context) -> Iterator[Hit]:
+    """Blocks that mirror requests and do not, or that check links in both ways.
+
+    Source: ngx_http_mirror, ngx_http_secure_link_merge_conf.
+    """
+    for block in context.blocks_that_set("mirror"):
+        off = next((line for line in block["mirror"] if line.value == "off"), None)
+        other = next((line for line in block["mirror"] if line is not off), None)
+        if off is not None and other is not None:
+            yield Hit(off, "mirror off stands beside another mirror", [written(other)])
+    for block in context.blocks_that_set("secure_link_secret"):
+        for name in ("secure_link", "secure_link_md5"):
+            if name in block:
+                secret = block["secure_link_secret"][0]
+                message = f"secure_link_secret does not work beside {name}"
+                yield Hit(secret, message, [written(block[name][0])])
+                break
+
+
+def _long_keys(context: Context) -> Iterator[Hit]:
+    """Keys that do not fit into a bucket, and a bucket size after the first map.
+
+    Source: ngx_http_map_block, ngx_hash_init. The sizes are those of 64-bit machines whose cache
+    lines have 64 bytes.
+    """
+    if context.facts.kernel.machine not in {None, "x86_64", "aarch64"}:
+        return
+    for http in context.tree.main.all("http"):
+        lines = list((http.block or Block([])).walk())
+        maps = [line for line in lines if line.name == "map" and line.block is not None]
+        size = next((line for line in lines if line.name == _BUCKET), None)
+        if size is not None and maps and lines.index(maps[0]) < lines.index(size):
+            yield Hit(size, f"{_BUCKET} must stand before the first map", [written(maps[0])])
+            continue
+        bucket = parse_bytes(size.value) if size is not None else _CACHE_LINE_BYTES
+        if bucket is None:
+            continue
+        most = -(-bucket // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES - _BUCKET_OVERHEAD_BYTES
+        for block in maps:
+            for line, length in map_keys(block):
+                if length > most:
+                    yield Hit(
+                        line,
+                        f"this key has {length} bytes, and a bucket of the map holds up to {most}",
+                        [written(size) if size else default(_BUCKET, f"{_CACHE_LINE_BYTES}")],
+                        fix=_FIX_BUCKET.format(
+                            -(-(length + _BUCKET_OVERHEAD_BYTES) // _CACHE_LINE_BYTES)
+                            * _CACHE_LINE_BYTES
+                        ),
+                    )
+                    break
+
+
 def _log_buffers(context: Context) -> Iterator[Hit]:
     """Access logs with two kinds of buffer. Source: ngx_http_log_set_log."""
     first_lines: dict[str, Directive] = {}
@@ -188,11 +246,21 @@ def _rejects(scope: Scope) -> bool:
     return scope.value("ssl_reject_handshake") == "on"
 
 
-def _event_method(context: Context) -> Iterator[Hit]:
-    """An event method of another system. Source: ngx_event_use."""
+def _not_of_this_nginx(context: Context) -> Iterator[Hit]:
+    """Words of another system or of nginx Plus.
+
+    Source: ngx_event_use, ngx_http_core_listen, ngx_http_upstream_random.
+    """
     use = events_directive(context, "use")
     if use is not None and use.value in _NOT_OF_LINUX and context.is_linux:
         yield Hit(use, f'Linux does not have "{use.value}"', [written(use)])
+    for line in context.lines_by_name.get("listen", ()) if context.is_linux else ():
+        if any(arg.startswith("setfib=") for arg in line.args[1:]):
+            yield Hit(line, 'Linux does not have "setfib="', [written(line)])
+    is_plain = context.facts.nginx.product is not None
+    for line in context.lines_by_name.get("random", ()) if is_plain else ():
+        if any(arg.startswith("least_time") for arg in line.args[1:]):
+            yield Hit(line, '"least_time" is a method of nginx Plus', [written(line)])
 
 
 def _connections(context: Context) -> Iterator[Hit]:
@@ -243,7 +311,9 @@ _KINDS = (
     _stored_and_cached,
     _log_buffers,
     _modules,
-    _event_method,
+    _not_of_this_nginx,
+    _contradictions,
+    _long_keys,
     _connections,
     _no_connections,
 )
@@ -257,11 +327,13 @@ RULE = Rule(
     '"percent total is greater", "invalid network", "the duplicate variable", "no ssl_certificate '
     'is defined", "no ssl_certificate_key", "is incompatible with proxy_cache", "already defined '
     'with conflicting parameters", "is specified too late", "worker_connections are not '
-    'enough" or "invalid value" of keepalive.',
+    'enough", "could not build map_hash" or "invalid value" of keepalive.',
     fix="Correct the line that the finding names.",
     sources=(
         "nginx: src/core/ngx_regex.c, ngx_regex_compile; pcre2pattern(3)",
         "nginx: src/http/modules/ngx_http_map_module.c, ngx_http_map",
+        "nginx: src/core/ngx_hash.c, ngx_hash_init",
+        "nginx: src/http/modules/ngx_http_mirror_module.c, ngx_http_mirror",
         "nginx: src/http/modules/ngx_http_split_clients_module.c, ngx_conf_split_clients_block",
         "nginx: src/http/modules/ngx_http_geo_module.c, ngx_http_geo_cidr_value",
         "nginx: src/http/modules/ngx_http_ssl_module.c, ngx_http_ssl_init",
@@ -277,7 +349,8 @@ RULE = Rule(
     about="A regular expression is judged by what PCRE and PCRE2 both reject: a group or class "
     "that does not end, a quantifier with nothing before it, an invalid group name. Patterns with "
     "quoted parts, verbs, comments, conditions or free spacing are not judged. Of the listening "
-    "sockets, only those of http with an address count.",
+    "sockets, only those of http with an address count. A key that is too long is reported for "
+    "x86-64 and ARM64, also if the machine is not known.",
     bad=Example(_CONF % r"^/(a|b\.png$"),
     good=Example(_CONF % r"^/(a|b)\.png$"),
     check=check,

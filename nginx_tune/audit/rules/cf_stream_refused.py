@@ -8,6 +8,7 @@ from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.known_directives import rows_of
 from nginx_tune.conf.known_variables import (
     EVALUATED,
+    is_fixed_in_stream,
     is_of_http_alone,
     made_variables,
     used_variables,
@@ -18,6 +19,9 @@ from nginx_tune.conf.values import is_open, parameter
 
 _HANDLERS = ("proxy_pass", "return", "pass")
 _NO_BACKUP = ("hash", "random")
+_SETTERS = frozenset({"set", "map", "geo", "split_clients"})
+_MAIL_PORTS = frozenset({"25", "465", "587", "110", "995", "143", "993"})
+"""Ports of smtp, pop3 and imap, which need no ``protocol``."""
 _VIRTUAL_SERVERS = (1, 25, 5)
 """The first release in which servers of stream share an address."""
 
@@ -35,8 +39,16 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             lines = server.block or Block([])
             yield from _certificate(lines, block)
             yield from (_twice(*pair) for pair in _repeated(lines, first_listens))
+            if lines.first("protocol") is None and not any(map(_has_protocol, lines.all("listen"))):
+                yield _lacking(server, "protocol")
             if lines.first("auth_http") is None and block.first("auth_http") is None:
                 yield _lacking(server, "auth_http")
+
+
+def _has_protocol(line: Directive) -> bool:
+    """True if the port of a listen may name the protocol. Source: ngx_mail_core_listen."""
+    port = line.value.rpartition(":")[2]
+    return is_open(line.value) or port.partition("-")[0] in _MAIL_PORTS
 
 
 def _stream(block: Block, context: Context) -> Iterator[Hit | MissingFacts]:
@@ -61,9 +73,17 @@ def _stream(block: Block, context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _variables(block: Block) -> Iterator[Hit]:
-    """Variables that http alone has. Source: ngx_stream_get_variable_index."""
+    """Variables that http alone has, and lines that set one of nginx.
+
+    Source: ngx_stream_get_variable_index, ngx_stream_add_variable.
+    """
     made = {name for line in block.walk() for name in made_variables(line)}
     for line in block.walk():
+        if line.name in _SETTERS:
+            name = next(filter(is_fixed_in_stream, made_variables(line)), None)
+            if name is not None:
+                yield hit_at(line, f'"${name}" is a variable of nginx, which no line may set')
+                continue
         if line.name in EVALUATED:
             name = next(filter(is_of_http_alone, used_variables(line)), None)
             if name is not None and name not in made:
@@ -176,9 +196,10 @@ RULE = Rule(
     title="a server of stream or mail that nginx rejects",
     why='nginx does not start: emerg "no handler for server", "no port in upstream", "no servers '
     'are inside upstream", "duplicate address and port pair", "log format is not specified", '
-    '"unknown variable", "no ssl_certificate is defined" or "no auth_http is defined".',
-    fix="Give each server of stream an address with a port and a proxy_pass, and each of mail an "
-    "auth_http. Formats and zones of http do not count in stream.",
+    '"unknown variable", "the duplicate variable", "no ssl_certificate is defined", "unknown mail '
+    'protocol" or "no auth_http is defined".',
+    fix="Give each server of stream an address with a port and a proxy_pass, and each of mail a "
+    "protocol and an auth_http. Formats and zones of http do not count in stream.",
     sources=(
         "nginx: src/stream/ngx_stream_core_module.c, ngx_stream_core_server",
         "nginx: src/stream/ngx_stream_proxy_module.c, ngx_stream_proxy_pass",

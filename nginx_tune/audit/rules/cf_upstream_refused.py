@@ -35,7 +35,18 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 [written(earlier)],
             )
         yield from _servers(upstream, context)
+    yield from _zones(context)
     yield from _passes(context, first_upstreams)
+
+
+def _zones(context: Context) -> Iterator[Hit]:
+    """Zones of which no line has the size. Source: ngx_http_upstream_zone, ngx_init_cycle."""
+    lines = [line for one in context.upstreams.values() for line in one.block.all("zone")]
+    sized = {line.value for line in lines if len(line.args) > 1}
+    for line in lines:
+        if line.args and line.value not in sized and not is_open(line.value):
+            message = f'no line gives the zone "{line.value}" a size'
+            yield Hit(line, message, [written(line)], fix="Write a size after the name: 64k.")
 
 
 def _passes(context: Context, known: Mapping[str, Directive]) -> Iterator[Hit]:
@@ -99,8 +110,8 @@ RULE = Rule(
     severity="error",
     title="an upstream that nginx rejects",
     why='nginx does not start: emerg "no servers in upstream", "duplicate upstream", "upstream may '
-    'not have port", "no port in upstream" or "balancing method does not support parameter '
-    '"backup"".',
+    'not have port", "no port in upstream", "zero size shared memory zone" or "balancing '
+    'method does not support parameter "backup"".',
     fix="Add a server that is not a backup; remove backup if ip_hash, hash or random is used; give "
     "each upstream its own name, and its ports to its servers alone.",
     sources=(

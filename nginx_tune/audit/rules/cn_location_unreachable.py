@@ -3,20 +3,24 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from nginx_tune.audit.context import Context
+from nginx_tune.audit.directives import http_lines
 from nginx_tune.audit.hit import Hit, MissingFacts, written
 from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.values import is_open, is_placeholder
+from nginx_tune.conf.virtual_servers import virtual_servers
 
 _DOTS = re.compile(r"/\.\.?/")
 _PATTERN = re.compile(r"\*|\\\.|[^$]\$$|\([^()]*\|")
 """Signs of a pattern that paths hardly have: a star, an escaped dot, an end, alternatives."""
+_NAME_IN_URL = re.compile(r"(?:https?://)?(?P<host>[A-Za-z0-9.-]+)(?::[0-9]+)?(?:/.*)?")
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Locations that the intended requests never reach."""
+    """Locations and server names that the intended requests never reach."""
+    yield from _names(context)
     reported: set[Directive] = set()
     for scope in context.scopes_that_set("location"):
         first_patterns: dict[tuple[str, str], Directive] = {}
@@ -34,6 +38,36 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             if reason and location not in reported:
                 reported.add(location)
                 yield Hit(location, reason, [written(location)], fix=fix)
+
+
+def _names(context: Context) -> Iterator[Hit]:
+    """Names with a scheme, a port or a path, where another server answers the host itself.
+
+    Source: ngx_http_validate_host, which removes the port.
+    """
+    hosts = {
+        line: [(name, match["host"]) for name, match in _matches(line) if match["host"] != name]
+        for line in http_lines(context, "server_name")
+    }
+    if not any(hosts.values()):
+        return
+    reported: set[Directive] = set()
+    for address in virtual_servers(context.tree):
+        for server in address.servers:
+            for line in (server.block or Block([])).all("server_name"):
+                for name, host in hosts.get(line, ()):
+                    if line not in reported and address.choose(host).server is not server:
+                        reported.add(line)
+                        message = f'no request has the name "{name}": a name is a host alone'
+                        fix = f"Write {host}, and the port in listen."
+                        yield Hit(line, message, [written(line)], fix=fix)
+
+
+def _matches(line: Directive) -> Iterator[tuple[str, re.Match[str]]]:
+    for name in line.args:
+        match = _NAME_IN_URL.fullmatch(name)
+        if match is not None:
+            yield name, match
 
 
 def _merges_slashes(context: Context, scope: Scope) -> bool:
@@ -101,22 +135,25 @@ _CONF = "events {} http { server { listen 80; location %s { return 204; } } }"
 RULE = Rule(
     id="cn-location-unreachable",
     severity="warning",
-    title="a location that its intended requests do not reach",
+    title="a location or server name that its intended requests do not reach",
     why="nginx -t accepts it, and the intended requests are handled elsewhere, often by a less "
     "strict location.",
     fix="Write the path as nginx matches it: beginning with a slash, decoded, without the query "
     "string (test $args or $arg_NAME for that), with single slashes, and without . or .. segments. "
-    "A pattern needs ~ before it.",
+    "A pattern needs ~ before it. A server name is a name alone.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#location",
         "nginx: src/http/ngx_http_core_module.c, ngx_http_core_find_location",
         "nginx: src/http/ngx_http_parse.c, ngx_http_parse_complex_uri",
+        "nginx: src/http/ngx_http_request.c, ngx_http_validate_host",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Not reported where rewrite, try_files or error_page leads to exactly this path: nginx "
-    "does not normalise that path again. Double slashes are not reported if any server turns "
-    "merge_slashes off, because the default server of an address reads the path for all of them.",
+    about="A server name with a scheme or a port is reported where another server answers the "
+    "name without them. A location is not reported where rewrite, try_files or error_page leads to "
+    "exactly this path: nginx does not normalise that path again. Double slashes are not reported "
+    "if any server turns merge_slashes off, because the default server of an address reads the "
+    "path for all of them.",
     bad=Example(_CONF % "/search?q=1"),
     good=Example(_CONF % "/search"),
     check=check,

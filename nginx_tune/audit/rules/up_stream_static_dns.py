@@ -5,6 +5,7 @@ from nginx_tune.audit.hit import Hit, MissingFacts, written
 from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.audit.rules.up_static_dns import resolved_at_start
 from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.request_values import is_address
 from nginx_tune.conf.upstreams import host_of, is_resolved_once
 
 
@@ -31,7 +32,7 @@ def _judge(lines: list[Directive]) -> Iterator[Hit]:
     hosts: dict[str, Directive] = {}
     for line in lines:
         host = host_of(line.value)
-        if is_resolved_once(host) and "$" not in host:
+        if is_address(line.value) and is_resolved_once(host) and "$" not in host:
             hosts.setdefault(host, line)
     if hosts:
         first = next(iter(hosts.values()))
