@@ -147,7 +147,8 @@ RULE = Rule(
     title="sizes of buffers that nginx rejects together",
     why='nginx does not start: emerg "proxy_busy_buffers_size" must be less than the size of all '
     '"proxy_buffers" minus one buffer. Busy buffers are twice proxy_buffer_size unless set, so a '
-    "larger proxy_buffer_size alone is too much for the eight buffers of 4k.",
+    "larger proxy_buffer_size alone is too much for the eight buffers of 4k. The buffers of a "
+    "request's header must hold connection_pool_size.",
     fix="Set proxy_buffers to four buffers of proxy_buffer_size or more (proxy_buffers 4 128k;).",
     sources=(
         "nginx: src/http/modules/ngx_http_proxy_module.c, ngx_http_proxy_merge_loc_conf",

@@ -56,8 +56,8 @@ def _paths_twice(context: Context) -> Iterator[tuple[Directive, str, Directive]]
             levels = None if is_cache else [level for level in line.args[1:] if level.strip("0")]
             first, earlier = first_lines.setdefault(line.value, (levels, line))
             if earlier is not line and (is_cache or levels != first):
-                name = f"{line.name} " if is_cache else "the directory "
-                yield line, f'{name}"{line.value}"', earlier
+                name = line.name if is_cache else "another use of the directory"
+                yield line, f'{name} "{line.value}"', earlier
 
 
 def _zones_twice(context: Context) -> Iterator[tuple[Directive, str, Directive]]:
@@ -100,10 +100,10 @@ RULE = Rule(
     id="cf-directive-twice",
     severity="error",
     title="a directive appears twice in one block",
-    why='nginx does not start: emerg "directive is duplicate" or "is already declared". Often one '
-    "of the two comes from an included file.",
+    why='nginx does not start: emerg "directive is duplicate", "is already declared" or "the '
+    'same path name". Often one of the two comes from an included file.',
     fix="Remove one of them; an inner block may set its own. A zone that several lines share needs "
-    "the same size in each.",
+    "the same size in each, and a directory of temporary files the same levels.",
     sources=(
         "nginx: src/core/ngx_conf_file.c, ngx_conf_set_flag_slot and its kin",
         "the command tables of nginx 1.18.0, 1.22.1, 1.26.3 and 1.30.6",

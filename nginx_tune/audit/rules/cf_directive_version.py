@@ -14,7 +14,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     for rows, directives in not_in_version(context):
         name = directives[0].name
         if rows and is_named(name) and context.flags is None:
-            continue  # a module that is built in may have it
+            yield MissingFacts(("nginx.flags",))  # a module that is built in may have it
+            continue
         if version is None:
             yield MissingFacts(("nginx.nginx_version",))
             return
