@@ -18,7 +18,7 @@ from nginx_tune.decide.model.answers import AnswerGoal, Server, best_server
 from nginx_tune.decide.model.blocking import BOUND_BY_DISKS
 from nginx_tune.decide.model.inputs import BlockingInputs, room_range
 from nginx_tune.decide.objectives import time_goal
-from nginx_tune.decide.pool_plan import corners
+from nginx_tune.decide.pool_judgement import corners
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import BindingResource, Resource
 from nginx_tune.documents.sizing import SizeRange

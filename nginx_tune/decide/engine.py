@@ -26,7 +26,8 @@ from nginx_tune.decide.defaults import complete_site, plausible_facts, plausible
 from nginx_tune.decide.disk_reads import decide_directio, decide_read_ahead
 from nginx_tune.decide.observed import with_observation
 from nginx_tune.decide.open_file_cache import decide_open_file_cache, open_files
-from nginx_tune.decide.pool_plan import PoolPlan, plan_pools, with_places, workers_for_disks
+from nginx_tune.decide.pool_judgement import with_places
+from nginx_tune.decide.pool_plan import PoolPlan, plan_pools, workers_for_disks
 from nginx_tune.decide.pool_sizes import decide_per_disk_pools, decide_thread_pool_size
 from nginx_tune.decide.protocols import decide_http2, decide_http3
 from nginx_tune.decide.sendfile import decide_sendfile, decide_sendfile_max_chunk

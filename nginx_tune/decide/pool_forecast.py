@@ -29,13 +29,8 @@ from nginx_tune.decide.model.inputs import (
 from nginx_tune.decide.model.names import least_name_reads, open_blocked_ratio
 from nginx_tune.decide.model.open_reads import apart_ratio
 from nginx_tune.decide.model.sending import asked_of_way
-from nginx_tune.decide.pool_plan import (
-    PoolPlan,
-    corners,
-    judge_pools,
-    pools_lose_less,
-    turns_text,
-)
+from nginx_tune.decide.pool_judgement import corners, judge_pools, pools_lose_less, turns_text
+from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.sensitivity import find_flip, moved_situation
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import MOST_COUNT

@@ -39,7 +39,7 @@ from nginx_tune.decide.other_hosts import (
     with_more_memory,
     with_other_disks,
 )
-from nginx_tune.decide.pool_plan import measure_disks, with_places
+from nginx_tune.decide.pool_judgement import measure_disks, with_places
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.facts import DiskClass, Facts

@@ -29,17 +29,15 @@ from nginx_tune.decide.pool_forecast import (
     pace_flip,
     prediction_of,
 )
-from nginx_tune.decide.pool_plan import (
-    SINGLE_POOL,
-    PoolPlan,
+from nginx_tune.decide.pool_judgement import (
     corners,
     disks_decide,
     flips_on_assumptions,
     measure_disks,
     pace_decides,
     pools_lose_less,
-    share_one_pool,
 )
+from nginx_tune.decide.pool_plan import SINGLE_POOL, PoolPlan, share_one_pool
 from nginx_tune.decide.sensitivity import find_flip
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import Provenance

@@ -32,7 +32,7 @@ from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.engine import is_prediction, says_harm, situation_of
 from nginx_tune.decide.model.blocking import predict
 from nginx_tune.decide.model.pool import MAX_THREADS_ALL_WORKERS, SMALLEST_DISK_POOL, SMALLEST_POOL
-from nginx_tune.decide.pool_plan import flips_on_assumptions, pools_lose_less
+from nginx_tune.decide.pool_judgement import flips_on_assumptions, pools_lose_less
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted, Setting
