@@ -41,7 +41,7 @@ from nginx_tune.nginx.elsewhere import (
     likely_maps,
     read_as_meant,
 )
-from nginx_tune.nginx.subject import ConfigurationFiles, is_of_host, place_of
+from nginx_tune.nginx.subject import ConfigurationFiles, given_to, is_of_host, own_prefix, place_of
 from nginx_tune.report.findings import accepted_text, unread_hint, unread_text
 from nginx_tune.report.terminal.output import refuse_results
 from nginx_tune.report.terminal.saying import say
@@ -223,6 +223,41 @@ def host_configuration(nginx: Nginx, hint: str) -> str:
     if path is None:
         raise UsageError("the host's nginx has no configuration", hint=hint)
     return path
+
+
+def configuration_to_decide(
+    path: str | None,
+    prefix: str | None,
+    nginx: Nginx,
+    *,
+    maps: Maps,
+    is_recorded: bool,
+    to_run: bool,
+) -> ConfTree:
+    """The tree to decide for: as named, else the running or the installed nginx's own.
+
+    Errors: ConfigurationError for a file without ``events``, which is only part of a tree.
+    """
+    name = path or host_configuration(nginx, "name it: plan CONF, or recommend -c CONF")
+    own = own_prefix(nginx, full_path(name, prefix))
+    given = given_to(nginx, full_path(name, prefix))
+    tree = read_configuration(
+        *(LiveHost(), name, prefix),
+        default_prefix=own,
+        given=given,
+        nginx=nginx,
+        is_recorded=is_recorded,
+        asked_maps=maps,
+        to_run=to_run,
+    )
+    if parsed(tree, path).main.first("events") is None and not tree.missing:
+        raise ConfigurationError(
+            'it has no "events" section, so nginx does not start with it',
+            file=typed_name(tree.path, path),
+            line=1,
+            hint="name the main file (nginx.conf), which includes the others",
+        )
+    return tree
 
 
 class Overlaid:

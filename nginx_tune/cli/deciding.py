@@ -19,11 +19,8 @@ from msgspec.structs import replace
 from nginx_tune.audit.storage import outermost
 from nginx_tune.change.plan.solver import FittedDecisions, KindFound, Solver, kind_in, site_of
 from nginx_tune.cli.configurations import (
+    configuration_to_decide,
     full_path,
-    host_configuration,
-    parsed,
-    read_configuration,
-    typed_name,
 )
 from nginx_tune.cli.described import described_inputs, read_facts_and_workload
 from nginx_tune.cli.inputs import read_document, read_toml
@@ -53,7 +50,7 @@ from nginx_tune.documents.facts import AccessLog, Facts, Nginx
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
-from nginx_tune.errors import ConfigurationError, UndecidedError, UsageError
+from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.nginx.elsewhere import NONE_MISSING, MissingIncludes, missing_includes
 from nginx_tune.report.terminal.saying import say
@@ -385,7 +382,7 @@ def read_held(
 
     def fill_current(site: Site, nginx: Nginx, recorded: Sequence[AccessLog] | None) -> FilledSite:
         nonlocal tree
-        tree = _configuration(
+        tree = configuration_to_decide(
             *(conf_path, prefix, nginx), maps=maps, is_recorded=recorded is not None, to_run=to_run
         )
         site = site_of(tree, site, nginx)
@@ -460,40 +457,6 @@ def _is_for_host(ctx: click.Context, named: dict[str, Any]) -> bool:
 def _tell_subject(ctx: click.Context, text: str, hint: str = "") -> None:
     if not ctx.obj["quiet"]:
         say(text, hint)
-
-
-def _configuration(
-    path: str | None,
-    prefix: str | None,
-    nginx: Nginx,
-    *,
-    maps: Maps,
-    is_recorded: bool,
-    to_run: bool,
-) -> ConfTree:
-    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.nginx.subject import given_to, own_prefix  # noqa: PLC0415
-
-    name = path or host_configuration(nginx, "name it: plan CONF, or recommend -c CONF")
-    own = own_prefix(nginx, full_path(name, prefix))
-    given = given_to(nginx, full_path(name, prefix))
-    tree = read_configuration(
-        *(LiveHost(), name, prefix),
-        default_prefix=own,
-        given=given,
-        nginx=nginx,
-        is_recorded=is_recorded,
-        asked_maps=maps,
-        to_run=to_run,
-    )
-    if parsed(tree, path).main.first("events") is None and not tree.missing:
-        raise ConfigurationError(
-            'it has no "events" section, so nginx does not start with it',
-            file=typed_name(tree.path, path),
-            line=1,
-            hint="name the main file (nginx.conf), which includes the others",
-        )
-    return tree
 
 
 def with_seen_logs(

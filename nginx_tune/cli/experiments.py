@@ -34,11 +34,12 @@ from nginx_tune.measure.proof.verdict import verdict_status
 from nginx_tune.nginx.binary import read_linked, read_nginx
 from nginx_tune.nginx.lab.spec import LabPlan
 from nginx_tune.nginx.subject import ConfigurationFiles, own_prefix
+from nginx_tune.report.experiment import render_experiment, short_of_outcome
 from nginx_tune.report.plan import plan_title
 from nginx_tune.report.terminal.output import write_result
 from nginx_tune.report.terminal.saying import clear_progress, progress_printer, say
 from nginx_tune.report.terminal.writer import write_screen
-from nginx_tune.report.verdict import render_experiment, short_of_outcome, verdict_screen
+from nginx_tune.report.verdict import verdict_screen
 
 _LENGTHS = ("--pairs", "--max-time")
 

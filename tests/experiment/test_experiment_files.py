@@ -16,7 +16,7 @@ from nginx_tune.documents.scenario import ExperimentSpec, ScenarioClass, SiteLoa
 from nginx_tune.errors import UsageError
 from nginx_tune.experiment.scenario.files import list_scenarios, load_experiment
 from nginx_tune.measure.load.classes import default_classes
-from nginx_tune.report.verdict import render_experiment
+from nginx_tune.report.experiment import render_experiment
 
 SPEC = ExperimentSpec(candidate="/etc/new.conf", load=SiteLoad(classes=default_classes()))
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
