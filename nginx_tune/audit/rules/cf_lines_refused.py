@@ -6,7 +6,7 @@ from nginx_tune.audit.directives import HTTP_CONTEXTS, http_lines, judges_names
 from nginx_tune.audit.hit import Hit, MissingFacts, counted, default, hit_at, written
 from nginx_tune.audit.processes import events_directive
 from nginx_tune.audit.rule import Example, Rule
-from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.known_variables import is_fixed_variable, made_variables, makes_variable
 from nginx_tune.conf.listeners import Wildcards
 from nginx_tune.conf.patterns import pattern_fault, patterns_of
@@ -160,30 +160,36 @@ def _long_keys(context: Context) -> Iterator[Hit]:
     """
     if context.facts.kernel.machine not in {None, "x86_64", "aarch64"}:
         return
-    for http in context.tree.main.all("http"):
-        lines = list((http.block or Block([])).walk())
-        maps = [line for line in lines if line.name == "map" and line.block is not None]
-        size = next((line for line in lines if line.name == _BUCKET), None)
-        if size is not None and maps and lines.index(maps[0]) < lines.index(size):
+    maps = [line for line in http_lines(context, "map") if line.block is not None]
+    size = next(iter(http_lines(context, _BUCKET)), None)
+    if not maps:
+        return
+    if size is not None:
+        ordered = (line for line in context.tree.main.walk() if line is size or line is maps[0])
+        if next(ordered) is not size:
             yield Hit(size, f"{_BUCKET} must stand before the first map", [written(maps[0])])
-            continue
-        bucket = parse_bytes(size.value) if size is not None else _CACHE_LINE_BYTES
-        if bucket is None:
-            continue
-        most = -(-bucket // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES - _BUCKET_OVERHEAD_BYTES
-        for block in maps:
-            for line, length in map_keys(block):
-                if length > most:
-                    yield Hit(
-                        line,
-                        f"this key has {length} bytes, and a bucket of the map holds up to {most}",
-                        [written(size) if size else default(_BUCKET, f"{_CACHE_LINE_BYTES}")],
-                        fix=_FIX_BUCKET.format(
-                            -(-(length + _BUCKET_OVERHEAD_BYTES) // _CACHE_LINE_BYTES)
-                            * _CACHE_LINE_BYTES
-                        ),
-                    )
-                    break
+            return
+    bucket = parse_bytes(size.value) if size is not None else _CACHE_LINE_BYTES
+    if bucket is None:
+        return
+    most = _in_cache_lines(bucket) - _BUCKET_OVERHEAD_BYTES
+    for block in maps:
+        long = next(((line, length) for line, length in map_keys(block) if length > most), None)
+        if long is not None:
+            yield Hit(
+                long[0],
+                f"this key has {long[1]} bytes, and a bucket of the map holds up to {most}",
+                [written(size) if size else default(_BUCKET, f"{_CACHE_LINE_BYTES}")],
+                fix=_FIX_BUCKET.format(_in_cache_lines(_longest(maps) + _BUCKET_OVERHEAD_BYTES)),
+            )
+
+
+def _longest(maps: list[Directive]) -> int:
+    return max(length for block in maps for _, length in map_keys(block))
+
+
+def _in_cache_lines(size_bytes: int) -> int:
+    return -(-size_bytes // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
 
 
 def _log_buffers(context: Context) -> Iterator[Hit]:
