@@ -8,6 +8,7 @@ import pytest
 from fuzzing import fuzzed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
 from tiers import draws
 
 from nginx_tune.audit.engine import audit
@@ -15,6 +16,7 @@ from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import linux
 from nginx_tune.audit.suppression import NOTICES
 from nginx_tune.conf.dumps import parse_dump
+from nginx_tune.conf.known_directives import read_table
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.facts import Facts
@@ -108,6 +110,19 @@ def mutated(draw: st.DrawFn) -> bytes:
 @given(mutated(), st.sampled_from([None, HOST]))
 def test_mutated_configurations(data: bytes, facts: Facts | None) -> None:
     _check(data, facts)
+
+
+@each_row("form", ["%s;", "%s {}", '%s "";', "%s $v;", "%s 1;", "%s 1 2 3;", "%s { x; }"])
+def test_every_directive_with_too_few_or_wrong_arguments(form: str) -> None:
+    names = {line.split("\t")[0] for line in read_table("directives.tsv").splitlines()}
+    lines = "\n".join(form % name for name in sorted(names - {"include"}))
+    text = (
+        "%(lines)s\nevents { }\nhttp {\n%(lines)s\nupstream u {\nserver a;\n%(lines)s\n}\n"
+        "map $a $b {\n%(lines)s\n}\nserver {\nlisten 80;\n%(lines)s\n"
+        "location / {\nproxy_pass http://u;\n%(lines)s\n}\n}\n}\n"
+        "stream {\n%(lines)s\nserver {\nlisten 81;\n%(lines)s\n}\n}\n"
+    )
+    _check((text % {"lines": lines}).encode(), HOST)
 
 
 @fuzzed

@@ -47,7 +47,7 @@ def _header_buffers(context: Context) -> Iterator[Hit]:
             continue
         buffers = scope.effective("large_client_header_buffers")
         pool = scope.effective("connection_pool_size")
-        each = _LARGE_HEADER_BYTES if buffers is None else parse_bytes(buffers.args[-1])
+        each = parse_bytes(buffers.args[-1]) if buffers and buffers.args else _LARGE_HEADER_BYTES
         least = _POOL_BYTES[is_wide] if pool is None else parse_bytes(pool.value)
         place = buffers or pool
         if place is None or each is None or least is None or place in reported or each >= least:
@@ -103,7 +103,7 @@ def _fault_of(buffers: _Buffers, page: int) -> _Fault | None:
     lines = {name: buffers.line(name) for name in _SIZED}
     sizes = {name: parse_bytes(line.value) for name, line in lines.items() if line is not None}
     count = 8 if many is None else parse_count(many.value)
-    each = page if many is None else parse_bytes(many.args[-1])
+    each = parse_bytes(many.args[-1]) if many and many.args else page
     first = sizes.get("buffer_size", page)
     given = [line for line in (*lines.values(), many) if line is not None]
     if count is None or each is None or first is None or None in sizes.values() or not given:
