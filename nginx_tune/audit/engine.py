@@ -274,7 +274,7 @@ def _finding(rule: Rule, hit: Hit, context: Context, secrets: TreeSecrets) -> Fi
         message=secrets.hide(as_utf8(hit.message)),
         why=hit.why or rule.why,
         evidence=list(_evidence(hit, context.facts, secrets)),
-        fix=secrets.hide(hit.fix) if hit.fix else rule.fix,
+        fix=secrets.hide(as_utf8(hit.fix)) if hit.fix else rule.fix,
         fingerprint=_fingerprint(rule, hit, context.tree.path),
     )
 

@@ -264,7 +264,7 @@ _OF_DATA = {
 }
 
 
-_TOLD = ("not loaded: ", "accepted: ", "the sandbox refused ")
+_TOLD = ("not loaded: ", "accepted: ", "the sandbox refused ", "error_log ")
 """First words of notes on what was not looked at, which are never folded away."""
 
 

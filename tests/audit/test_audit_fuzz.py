@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fuzzing import fuzzed
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rows import each_row
 from tiers import draws
@@ -108,6 +108,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 @fuzzed
 @settings(max_examples=draws(80, 300))
 @given(mutated(), st.sampled_from([None, HOST]))
+@example(b"include *;http { server { listen 8080; } }", None)  # a name that is not UTF-8, in a fix
 def test_mutated_configurations(data: bytes, facts: Facts | None) -> None:
     _check(data, facts)
 

@@ -26,6 +26,7 @@ from tiers import REPEAT, SEED, dice, draws
 
 from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.change.generate.writing import key_of
+from nginx_tune.decide.answer import build_of
 from nginx_tune.decide.cache_growth import LARGEST_ZONE_MEBIBYTES
 from nginx_tune.decide.carried import WIDEST
 from nginx_tune.decide.defaults import complete_site
@@ -94,8 +95,8 @@ def drawn(rng: random.Random) -> tuple[Facts, Workload, Site]:
     if rng.random() < 0.4:
         parts["tls"] = SiteTls(certificate="/c", certificate_key="/k")
         parts["http3"] = rng.random() < 0.5
-    elif round(memory) % 4 == 0:  # no further draw, which would move all fixed cases
-        parts["listen"] = ["80 http2"]
+    elif round(memory) % 4 == 0 and _may_be_cleartext_http2(facts, workload):
+        parts["listen"] = ["80 http2"]  # no further draw, which would move all fixed cases
     if rng.random() < 0.3:
         parts["streams"] = rng.choice([["/sse/"], ["/a/", "/b/"]])
         parts["stream_silence_seconds"] = rng.choice([None, 1.0, 45.0, 1e9, math.inf])
@@ -104,6 +105,11 @@ def drawn(rng: random.Random) -> tuple[Facts, Workload, Site]:
     if disks > 1 and rng.random() < 0.7:
         parts["root_prefixes"] = [f"/{n}/" for n in range(1, disks + 1)]
     return facts, workload, site(**parts)
+
+
+def _may_be_cleartext_http2(facts: Facts, workload: Workload) -> bool:
+    is_http2 = workload.http_version.value == "2" and not workload.tls.value
+    return is_http2 and build_of(facts.nginx).at_least(1, 9, 5)
 
 
 def _scan(rng: random.Random, data: int, file_bytes: int) -> list[Any]:

@@ -90,7 +90,11 @@ def hunks(made: Made) -> list[Hunk]:
 
 
 def heeded(findings: list[Finding]) -> Counter[str]:
-    return Counter(ONE_FAULT.get(one.rule, one.rule) for one in findings if one.severity != "info")
+    """Findings by rule; those of one fault count as one."""
+    found = Counter(one.rule for one in findings if one.severity != "info")
+    lessened = {ONE_FAULT.get(rule, rule) for rule in found} & {*ONE_FAULT.values()}
+    others = {rule: n for rule, n in found.items() if ONE_FAULT.get(rule, rule) not in lessened}
+    return Counter({**others, **dict.fromkeys(lessened, 1)})
 
 
 def says_nothing_new(hunk: Hunk) -> bool:

@@ -72,7 +72,7 @@ def test_a_unix_socket_needs_leave_like_any_server(by_socket: Path, run_cli: Run
     plan = LoadPlan(
         target=Target(unix=str(by_socket)),
         classes=[load_class("/1k", "/100k")],
-        duration_seconds=0.3,
+        duration_seconds=1.0,
         permit=Permit(sockets=[str(by_socket)]),
         idle_connections=5,
         threads=2,
