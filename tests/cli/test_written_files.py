@@ -158,6 +158,7 @@ def test_two_formats_in_one_file_are_refused(capsys: pytest.CaptureFixture[str])
     assert "two results have the same file" in capsys.readouterr().err
 
 
+@pytest.mark.needs("probe")
 def test_a_result_in_a_file_is_said_with_the_next_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

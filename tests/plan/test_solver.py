@@ -383,5 +383,5 @@ def test_what_is_left_out_leaves_nothing_that_rests_on_it(dice: Random, tmp_path
 
 def _accepts(conf: Path, folder: Path) -> bool:
     given = f"pid {folder}/pid; error_log {folder}/log; user root;"
-    command = ["nginx", "-t", "-q", "-c", str(conf), "-p", str(folder), "-g", given]
+    command = ["/usr/sbin/nginx", "-t", "-q", "-c", str(conf), "-p", str(folder), "-g", given]
     return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0

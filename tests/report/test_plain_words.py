@@ -51,6 +51,7 @@ def test_claims_of_an_interrupted_run_are_not_judged() -> None:
     assert "not judged" in text.splitlines()[0]
 
 
+@pytest.mark.needs("probe")
 def test_a_log_that_ends_within_its_first_line_is_said_to_be_cut(
     run_cli: RunCli, tmp_path: Path
 ) -> None:
