@@ -113,7 +113,13 @@ def test_the_status_says_what_it_came_to() -> None:
     assert status([odd]) == ExitStatus.FOUND
     assert status([TAKEN], failed) == ExitStatus.FOUND
     assert status([TAKEN], unknown) == ExitStatus.UNDECIDED
-    assert status([TAKEN], [*failed, *unknown]) == ExitStatus.UNDECIDED
+    assert status([TAKEN], [*failed, *unknown]) == ExitStatus.FOUND
+    phases = [Phase(name="before", seconds=3, requests=360, max_seconds=3.0)]
+    overloaded = msgspec.structs.replace(TAKEN, phases=phases)
+    calm = msgspec.structs.replace(TAKEN, is_back=True)
+    both = [overloaded, calm]
+    assert status(both, judge_rehearsal(["reload.failed == 0"], both)) == ExitStatus.UNDECIDED
+    assert status(both, judge_rehearsal(["reload_back.failed == 0"], both)) == ExitStatus.FOUND
     assert status([]) == ExitStatus.UNDECIDED
     assert status([TAKEN], unknown, refused_here=["no such directory"]) == ExitStatus.FOUND
     assert status([TAKEN], worse_answers=["/: OLD answers 200, NEW 503"]) == ExitStatus.FOUND

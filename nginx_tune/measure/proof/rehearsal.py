@@ -287,13 +287,12 @@ def rehearsal_status(rehearsal: Rehearsal) -> ExitStatus:
         and lasting_failures(reload) is None
         for reload in reloads
     )
-    is_taken = is_taken and not rehearsal.worse_answers
-    if is_taken and any(is_unsure(reload) or is_unsettled(reload) for reload in reloads):
+    has_failed = any(gate.measured is not None and not gate.passed for gate in gates)
+    if not is_taken or rehearsal.worse_answers or has_failed:
+        return ExitStatus.FOUND
+    if any(is_unsure(reload) or is_unsettled(reload) for reload in reloads):
         return ExitStatus.UNDECIDED
-    if is_taken and all(result.passed for result in gates):
-        return ExitStatus.OK
-    unmeasured = [result for result in gates if result.measured is None]
-    return ExitStatus.UNDECIDED if is_taken and unmeasured else ExitStatus.FOUND
+    return ExitStatus.OK if all(gate.passed for gate in gates) else ExitStatus.UNDECIDED
 
 
 _LEAST_BEYOND = 10
