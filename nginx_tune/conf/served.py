@@ -96,6 +96,16 @@ def served_directories(tree: ConfTree) -> list[str]:
     return sorted({served.path for served in served_paths(tree)})
 
 
+def file_servers(tree: ConfTree) -> set[Directive]:
+    """The servers that send files or cached responses, also from nginx's default root."""
+    return {
+        scope.server
+        for scope in scopes(tree)
+        if not (_is_hidden(scope) or _changes_nothing(scope))
+        and (_cache(scope) is not None or not _answers_without_files(scope))
+    }
+
+
 def has_handler(scope: Scope) -> bool:
     """True if the scope proxies requests or generates its own responses."""
     handlers = _handlers(scope.tree.names)

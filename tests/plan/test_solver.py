@@ -127,6 +127,11 @@ def test_sendfile_is_off_only_where_all_that_may_turn_it_on_is_read(http: str, s
         ("listen 443 ssl; listen 80; root /srv/1;", True),
         ("listen 80; return 301 https://a/; } server { listen 443 ssl; root /srv/1;", False),
         ("listen 443 ssl; root /srv/1; ssl_conf_command Options KTLS;", True),
+        ("root /srv/1;", True),  # it listens on port 80
+        ("root /srv/1; } server { listen 443 ssl; root /srv/1;", True),
+        ("listen 80; location /x { } } server { listen 443 ssl; root /srv/1;", True),
+        ("listen 80; root $x; } server { listen 443 ssl; root /srv/1;", True),
+        ("listen 80; location / { proxy_pass http://a; } } server { listen 443 ssl;", False),
     ],
 )
 def test_a_chunk_for_bodies_without_tls_is_for_servers_without_tls(

@@ -38,7 +38,7 @@ from nginx_tune.conf.scopes import (
     not_read,
     scopes,
 )
-from nginx_tune.conf.served import served_paths
+from nginx_tune.conf.served import file_servers
 from nginx_tune.conf.tree import COMMAND_LINE
 from nginx_tune.conf.workers import single_process
 from nginx_tune.decide.answer import setting
@@ -338,8 +338,11 @@ def _chunk(decision: Decision, current: CurrentTree) -> Decision:
     is_known = not (tree.lost or tree.is_part) and "ssl_conf_command" not in tree.names
     if not is_known or all(found.metric != _OF_DISK for found in decision.predicted):
         return decision
-    servers = {served.scope.server for served in served_paths(tree)}
-    if any(not listener.is_tls and servers & {*listener.servers} for listener in listeners(tree)):
+    every = listeners(tree)
+    secure = {server for listener in every if listener.is_tls for server in listener.servers}
+    plain = {server for listener in every if not listener.is_tls for server in listener.servers}
+    senders = file_servers(tree)
+    if not senders or senders - secure or senders & plain:
         return decision
     return replace(
         decision,
