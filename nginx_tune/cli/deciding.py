@@ -412,7 +412,9 @@ def read_held(
     return Held(inputs, tree, decisions, settled.stays, missing)
 
 
-def read_hosts_own(ctx: click.Context, named: dict[str, Any]) -> Held | None:
+def read_hosts_own(
+    ctx: click.Context, named: dict[str, Any], prefix: str | None = None
+) -> Held | None:
     """The decisions for the configuration of this host's nginx, as ``check`` reads it.
 
     None if the options name another host or site, or if there is no readable configuration. Prints
@@ -425,7 +427,7 @@ def read_hosts_own(ctx: click.Context, named: dict[str, Any]) -> Held | None:
         _tell_subject(ctx, f"no configuration of nginx was found: for files in {Site().roots[0]}")
         return None
     _tell_subject(ctx, f"for {path}, the configuration of this host's nginx")
-    return read_held(ctx, None, None, **named)
+    return read_held(ctx, None, prefix, **named)
 
 
 def tell_new_site(ctx: click.Context, named: dict[str, Any]) -> None:

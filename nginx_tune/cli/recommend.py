@@ -64,7 +64,7 @@ def command(
         option = "--map" if maps else "--accept-missing"
         raise click.UsageError(f"{option} needs -c CONF")
     if conf_path is None:
-        held = read_hosts_own(ctx, named)
+        held = read_hosts_own(ctx, named, prefix)
     else:
         held = read_held(ctx, conf_path, prefix, maps=maps, accept_missing=accept_missing, **named)
     if held is None:
@@ -78,7 +78,7 @@ def command(
     options = typed_words(ctx)
     makes = with_inputs(makes, options)
     if held is not None:
-        decisions = prove_by_plan(decisions, makes)
+        decisions = prove_by_plan(decisions, makes, conf_path or held.tree.path, options)
         makes += PROVES_PLAN if inputs.is_live and not held.is_moved else ""
     shown = with_typed_names(decisions, conf_path)
     status = tell_unread(missing._replace(files_missing=shown.files_missing))

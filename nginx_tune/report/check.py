@@ -3,8 +3,7 @@
 import posixpath
 import shlex
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -21,7 +20,16 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings, Unparsed
 from nginx_tune.documents.units import listed, number_text, plural, speed_text
 from nginx_tune.documents.workload import ServedData
-from nginx_tune.report.decisions import SWITCHES, clause, reads_unsettled, switch_word, with_inputs
+from nginx_tune.report.decisions import (
+    OF_TREE,
+    SWITCHES,
+    clause,
+    options_named,
+    reads_unsettled,
+    switch_word,
+    with_inputs,
+    with_tree,
+)
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
 from nginx_tune.report.text import bytes_text, one_line
 
@@ -77,8 +85,7 @@ def make_check(
     found = findings.findings if findings else []
     unparsed = findings.files_unparsed if findings else []
     unread = len(findings.unread) + len(unparsed) if findings else 0
-    own_conf = conf_path if is_live else None
-    settling = [] if unparsed else _settling(by_id, switches, own_conf, options)
+    settling = [] if unparsed else _settling(by_id, switches, conf_path, options, is_live=is_live)
     if not is_live:
         settling = [replace(step, reason=f"on that host, {step.reason}") for step in settling]
     first = _first(conf_path, changed, findings)
@@ -207,45 +214,40 @@ _MOST_CHANGES_NAMED = 3
 """Maximum number of changes that the next command's reason names."""
 _RESULTS = {"facts.json": "--facts", "workload.json": "--workload"}
 """The files that settling commands write, with the options that read them."""
-_OF_TREE = ("--map", "--accept-missing", "--prefix")
-"""The options that say how the configuration is read."""
 
 
 def _settling(
     by_id: Mapping[DecisionId, Decision],
     switches: Sequence[Switch],
-    own_conf: str | None,
+    conf_path: str | None,
     options: Sequence[str],
+    *,
+    is_live: bool,
 ) -> list[NextStep]:
     """The commands that settle the switches that a measurement could flip, without repetition.
 
-    ``learn`` reads logs in the format that ``own_conf`` sets. The ``check`` that follows keeps the
-    facts and the workload of ``options``.
+    ``learn`` reads logs in the format of a live configuration. The ``check`` that follows keeps
+    the configuration, and the facts and the workload of ``options``.
     """
-    learn = "nginx-tune learn "
-    tree = shlex.join(["-c", own_conf, *_pairs(options, _OF_TREE)]) if own_conf else ""
-    with_format = f"{learn}{tree} " if tree else learn
     names: dict[str, list[str]] = {}
     for switch in switches:
         decision = by_id[switch.decision]
         is_open = switch.verdict == "measure" or reads_unsettled(decision)
         if is_open and decision.next_command:
-            command = decision.next_command.replace(learn, with_format)
+            command = decision.next_command
+            if conf_path and (is_live or not command.startswith("nginx-tune learn ")):
+                command = with_tree(command, conf_path, options)
             names.setdefault(command, []).append(switch.name)
     steps = []
     for command, settled in names.items():
         result = command.rpartition(" ")[2]
         then = ""
         if result in _RESULTS:
-            kept = _pairs(options, {*_RESULTS.values(), *_OF_TREE} - {_RESULTS[result]})
-            then = f", then check {shlex.join([*kept, _RESULTS[result], result])}"
+            kept = options_named(options, {*_RESULTS.values(), *OF_TREE} - {_RESULTS[result]})
+            conf = [conf_path] if conf_path else []
+            then = f", then check {shlex.join([*conf, *kept, _RESULTS[result], result])}"
         steps.append(NextStep(command=command, reason=f"settle {listed(settled)}{then}"))
     return steps
-
-
-def _pairs(options: Sequence[str], names: Collection[str]) -> list[str]:
-    """The options of these names, each with its value."""
-    return [word for pair in pairwise(options) if pair[0] in names for word in pair]
 
 
 def check_screen(check: FirstLook) -> Screen:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from inspect import getdoc
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -95,13 +96,41 @@ def with_inputs(command: str, options: Sequence[str]) -> str:
     return f"{command} {shlex.join(options)}" if takes else command
 
 
-def prove_by_plan(decisions: Decisions, plan_command: str) -> Decisions:
-    """The decisions; their next commands prove a plan instead of a generated file."""
+OF_TREE = ("--map", "--accept-missing", "--prefix", "-p")
+"""The options that say how a configuration is read."""
+
+
+def with_tree(command: str, conf_path: str, options: Sequence[str]) -> str:
+    """A ``learn`` or ``recommend`` command that reads the configuration, as ``options`` say.
+
+    ``recommend`` gets the options with the other inputs (``with_inputs``).
+    """
+    for name, given in ("learn", options_named(options, OF_TREE)), ("recommend", []):
+        start = f"nginx-tune {name} "
+        if command.startswith(start):
+            return f"{start}{shlex.join(['-c', conf_path, *given])} {command.removeprefix(start)}"
+    return command
+
+
+def options_named(options: Sequence[str], names: Collection[str]) -> list[str]:
+    """The options of these names, each with its value."""
+    return [word for pair in pairwise(options) if pair[0] in names for word in pair]
+
+
+def prove_by_plan(
+    decisions: Decisions, plan_command: str, conf_path: str, options: Sequence[str]
+) -> Decisions:
+    """The decisions; their next commands prove a plan, and read the configuration."""
     proof = plan_command + PROVES_PLAN
     return replace(
         decisions,
         decisions=[
-            replace(d, next_command=proof) if d.next_command.startswith(PROVES_A_FILE) else d
+            replace(
+                d,
+                next_command=proof
+                if d.next_command.startswith(PROVES_A_FILE)
+                else with_tree(d.next_command, conf_path, options),
+            )
             for d in decisions.decisions
         ],
     )

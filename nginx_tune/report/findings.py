@@ -157,7 +157,9 @@ def unread_hint(includes: Sequence[MissingInclude], likely_maps: Sequence[str]) 
         found.setdefault(next(below, ""), []).append(path)
     lost = found.pop("", [])
     maps = " ".join(f"--map {shlex.quote(likely)}" for likely in likely_maps if likely in found)
-    hints = [f"{maps} reads {'it' if len(includes) == 1 else 'them'} here"] if maps else []
+    count = sum(map(len, found.values()))
+    them = f"{count} of them" if lost else "it" if count == 1 else "them"
+    hints = [f"{maps} reads {them} here"] if maps else []
     if lost:
         names = map(shlex.quote, lost) if len(lost) <= PLACES_SHOWN else ["GLOB"]
         accept = " ".join(f"--accept-missing {name}" for name in names)

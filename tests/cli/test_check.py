@@ -101,11 +101,13 @@ def test_whatever_is_to_be_measured_has_its_command(
     assert wanted == {"thread pools", "reuseport"}
     (inspect,) = (command for command in steps if command.startswith("nginx-tune inspect"))
     assert f"--dataset {tree.parent / 'root'} " in inspect
-    assert steps[inspect] == "on that host, settle thread pools, then check --facts facts.json"
+    assert (
+        steps[inspect] == f"on that host, settle thread pools, then check {tree} --facts facts.json"
+    )
     (learn,) = (command for command in steps if command.startswith("nginx-tune learn"))
     assert learn == "nginx-tune learn /srv/own.log /srv/other.log -f json -o workload.json"
     assert steps[learn].endswith(
-        f"settle reuseport, then check --facts {facts} --workload workload.json"
+        f"settle reuseport, then check {tree} --facts {facts} --workload workload.json"
     ), "what is known stays"
 
 
@@ -125,6 +127,15 @@ def test_an_audit_of_what_was_read_here_reads_it_again(run_cli: RunCli, tree: Pa
     assert found["next_command"] == f"nginx-tune audit {tree} --facts live"
     steps: list[dict[str, str]] = found["also"]  # type: ignore[assignment]
     assert any(step["command"].startswith(f"nginx-tune learn -c {tree} ") for step in steps)
+
+
+def test_what_settles_a_described_host_keeps_the_configuration(run_cli: RunCli, tree: Path) -> None:
+    host = ("--cpus", "8", "--memory", "16G", "--disk", "hdd", "--data", "200G", "--rate", "20")
+    for words in ("recommend", "-c", tree), ("check", tree):
+        shown = run_cli(*words, *host).stdout
+        assert re.search(
+            rf"^Next .*: nginx-tune recommend -c {tree} --nginx-version VER", shown, re.MULTILINE
+        )
 
 
 def test_the_next_commands_read_a_checkout_as_it_was_read(run_cli: RunCli, tree: Path) -> None:
