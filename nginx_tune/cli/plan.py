@@ -165,9 +165,17 @@ def command(
     refused = bool(faults) or (plan.nginx_test is not None and not plan.nginx_test.accepted)
     is_shown_only = not formats and output is None and not ctx.obj["quiet"]
     if plan.files and is_shown_only and not held.is_moved and not refused:
-        typed = plain(shlex.join(["nginx-tune", *ctx.obj["arguments"]]))
-        say(f"next: {typed} -f json=plan.json")
+        _tell_next(ctx.obj["arguments"])
     return ExitStatus.CONFIGURATION if refused else status
+
+
+def _tell_next(arguments: Sequence[str]) -> None:
+    """Print the command that writes the plan, unless a name cannot be printed as it was typed."""
+    after = arguments.index("plan") + 1
+    words = ["nginx-tune", *arguments[:after], "-f", "json=plan.json", *arguments[after:]]
+    typed = shlex.join(words)
+    if typed.isprintable():
+        say(f"next: {typed}")
 
 
 def _read_again(

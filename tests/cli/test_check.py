@@ -12,6 +12,7 @@ from started import running
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Nginx
+from nginx_tune.errors import ExitStatus
 
 CONF = """\
 worker_processes auto;
@@ -304,3 +305,25 @@ def test_files_that_cannot_be_parsed_leave_room_for_the_host(
     assert "\n2 more files cannot be parsed\n\nmemory " in run.stdout
     assert "1 error" in run.stdout
     assert "thread pools" not in run.stdout
+
+
+@pytest.mark.parametrize("name", ["nginx.conf", "\udcff.conf"])
+def test_names_that_are_not_utf_8_are_shown_with_escapes(
+    run_cli: RunCli, tree: Path, tmp_path: Path, name: str
+) -> None:
+    tree.unlink()
+    conf = tmp_path / name
+    conf.write_text(CONF.format(http="", root="/srv/caf\udce9"), errors="surrogateescape")
+    out = tmp_path / "out.txt"
+    for words in (
+        ("check", conf),
+        ("check", conf, "-o", out),
+        ("check", conf, "-f", f"console={out}"),
+        ("recommend", "-c", conf),
+        ("recommend", "--root", f"{tmp_path}/\udce9"),
+    ):
+        run = run_cli(*words)
+        shown = run.stdout or out.read_text()
+        assert "internal error" not in run.stderr, words
+        assert run.returncode != ExitStatus.UNDECIDED, words
+        assert "\\udc" in shown, words

@@ -302,7 +302,13 @@ def test_a_plan_says_what_apply_would_refuse_as_root(run_cli: RunCli, tmp_path: 
     assert run_cli("-q", "plan", conf, "-f", "json", "--kind", "static").stderr == ""
     conf.chmod(0o644)
     shown = run_cli("plan", conf, "--kind", "static").stderr
-    assert f"next: nginx-tune plan {conf} --kind static -f json=plan.json\n" in shown
+    assert f"next: nginx-tune plan -f json=plan.json {conf} --kind static\n" in shown
+    after = run_cli("plan", "--kind", "static", "--", conf).stderr
+    assert f"next: nginx-tune plan -f json=plan.json --kind static -- {conf}\n" in after
+    odd = conf.rename(tmp_path / "\udcff.conf")
+    odd_run = run_cli("plan", odd, "--kind", "static")
+    assert odd_run.returncode == 0
+    assert "next: " not in odd_run.stderr
     assert "next: nginx-tune plan" not in told.stderr
 
 

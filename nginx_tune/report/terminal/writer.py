@@ -96,7 +96,7 @@ def screen_bytes(screen: Screen, formats: Sequence[str], output: str | None) -> 
     verbose = bool((ctx.obj or {}).get("verbose"))
     width = None if _goes_to_file(formats) else console_width(output)
     if width is None:
-        return plain_text(screen, details=verbose).encode()
+        return plain_text(screen, details=verbose).encode(errors="backslashreplace")
     from rich.console import Console  # noqa: PLC0415  # 60 ms, for a terminal only
 
     terminal = Console(width=width, no_color=None if ctx.color is None else not ctx.color)
