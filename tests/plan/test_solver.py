@@ -27,7 +27,7 @@ from nginx_tune.conf.workers import (
 )
 from nginx_tune.decide.answer import ALL_AS_DECIDED, Pinned
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
-from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts import Facts, Limits
 from nginx_tune.documents.plan import Hunk
 from nginx_tune.documents.site import SiteTls, Upstream
 from nginx_tune.documents.workload import Kind, Workload
@@ -104,6 +104,17 @@ def test_one_process_is_told_of_and_takes_no_limit_of_descriptors() -> None:
     on = by_id(held(FILES % ("master_process on;", "")))
     assert on["workers"].settings
     assert on["file-limits"].settings
+
+
+def test_a_line_above_the_hard_limit_stays_unless_nginx_cannot_set_it() -> None:
+    proxied = "worker_connections 10000; } http { server { location / { proxy_pass http://[::1]; }"
+    tree = parse_text(f"worker_rlimit_nofile 8192; events {{ {proxied} }} }}", file="/n.conf")
+    written = {}
+    for can_raise in (True, None, False):
+        limits = Limits(nofile_of="unit", nofile_soft=1024, nofile_hard=4096, can_raise=can_raise)
+        found = by_id(held_for(tree, replace(large(), limits=limits), load("proxy")))
+        written[can_raise] = [line.args for line in found["file-limits"].settings]
+    assert written == {True: [], None: [], False: [["4096"]]}
 
 
 @each_row(

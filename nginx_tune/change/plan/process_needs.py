@@ -44,11 +44,11 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
     """A function that adapts the decision ``file-limits`` to the needs of the configuration.
 
     Each worker must have enough descriptors, also for lines that stay: ``worker_connections`` above
-    the decided number, and an ``open_file_cache``. An existing ``worker_rlimit_nofile`` stays if it
-    is enough and nginx can set it; otherwise nginx keeps the limit that it starts with. Without
-    one, nothing is written if that limit is not known. If no request opens a file, a connection
-    needs one descriptor. An existing line is judged as by the audit: half a file per connection of
-    a proxied request.
+    the decided number, and an ``open_file_cache``. An existing ``worker_rlimit_nofile`` that nginx
+    can set stays if it is enough, or more than would be written. If nginx cannot set it, workers
+    keep the limit that nginx starts with. Without a line, nothing is written if that limit is not
+    known. If no request opens a file, a connection needs one descriptor. An existing line is judged
+    as by the audit: half a file per connection of a proxied request.
 
     Source: ngx_worker_process_init(), setrlimit(2).
     """
@@ -83,11 +83,12 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
                 continue
             what = _users_text(decided[0] + more, held)
             needed = _needed(decided_setting, decision) + extra
-            if limit is not None and _is_enough(limit, needed - unused, decision):
+            wanted = _fitted(decided_setting, needed, what, each) if extra else decided_setting
+            least = min(needed - unused, int(wanted.args[0]))
+            if limit is not None and _is_enough(limit, least, decision):
                 same = [*decided_setting.same, limit.value]
                 settings.append(replace(decided_setting, same=same))
                 continue
-            wanted = _fitted(decided_setting, needed, what, each) if extra else decided_setting
             ceiling = min(filter(None, map(_known(decision).get, _CEILINGS)), default=None)
             is_over = ceiling is not None and int(wanted.args[0]) > ceiling
             if is_over and limit is not None and _gives_less(limit, ceiling, decision):
