@@ -100,6 +100,8 @@ class RehearsedReload(Part, frozen=True, kw_only=True):
     counters: dict[str, int] = {}
     """Increase of the network namespace's kernel counters: ``ListenOverflows``, ``ListenDrops``,
     ``TCPMigrateReqSuccess``, ``OutRsts`` …"""
+    rate_per_second: float = 0.0
+    """Due requests of the load per second; 0 if not known."""
     requests: int = 0
     """Complete, correct requests of the load in all phases."""
     failed: dict[str, int] = {}

@@ -7,6 +7,7 @@ sampled.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -123,6 +124,8 @@ class _Turn:
         failed = {kind: sum(item.errors.get(kind, 0) for item in classes) for kind in kinds}
         return msgspec.structs.replace(
             turned,
+            rate_per_second=sum(item.intended for item in classes)
+            / (measurement.duration_seconds or math.inf),
             requests=sum(item.requests for item in classes),
             failed={kind: count for kind, count in failed.items() if count},
             limited={

@@ -6,6 +6,7 @@ from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, Re
 from nginx_tune.documents.units import plural
 from nginx_tune.measure.proof.rehearsal import (
     Lasting,
+    fell_behind,
     is_unsettled,
     is_unsure,
     last_answer,
@@ -69,8 +70,7 @@ def _sentences(rehearsal: Rehearsal) -> list[str]:
     """Sentences on refusals to expect on this host, lost services, and the cost of each change."""
     unsure = [reload for reload in rehearsal.reloads if is_unsure(reload)]
     lines = [f"CANNOT TELL, the machine was too busy: {_busy(reload)}" for reload in unsure[:1]]
-    rate = rehearsal.rate_per_second
-    lines += [_unsettled(one, rate) for one in rehearsal.reloads if is_unsettled(one)][:1]
+    lines += [_unsettled(one) for one in rehearsal.reloads if is_unsettled(one)][:1]
     lines += [f"REFUSED ON THIS HOST: {plain(text)}" for text in rehearsal.refused_here]
     lines += [f"NO LONGER SERVED: {plain(text)}" for text in rehearsal.worse_answers]
     gone = [
@@ -135,14 +135,17 @@ def _left(one: RehearsedReload) -> str:
     )
 
 
-def _unsettled(one: RehearsedReload, rate: float) -> str:
+def _unsettled(one: RehearsedReload) -> str:
     before = next(item for item in one.phases if item.name == "before")
     carried = before.requests / max(1, before.seconds)
-    return (
-        f"NOT SETTLED: nginx did not carry {number_text(rate)} requests/s even before the change "
-        f"({carried:,.0f}/s were answered, the slowest after {_seconds(before.max_seconds)}): "
-        f"use --rate {max(1, int(carried / _SPARE_FACTOR))}"
+    slowest = _seconds(before.max_seconds)
+    why = (
+        f"nginx did not carry {number_text(one.rate_per_second)} requests/s even before the change "
+        f"({carried:,.0f}/s were answered, the slowest after {slowest})"
+        if fell_behind(one)
+        else f"even before the change a request waited {slowest}, and {before.failed:,} failed"
     )
+    return f"NOT SETTLED: {why}: use --rate {max(1, int(carried / _SPARE_FACTOR))}"
 
 
 def _busy(one: RehearsedReload) -> str:

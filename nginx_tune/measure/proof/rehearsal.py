@@ -47,6 +47,8 @@ _LEAST_LASTING = 3
 _CALM_SECONDS = 1.0
 _BUSY_RATIO = 0.5
 """The largest share of the host's CPU time that other processes may use in a valid rehearsal."""
+_BEHIND_RATIO = 0.1
+"""The share of the due requests that a server which carries the rate may leave unanswered."""
 _STANDARD_ERRORS = 3.0
 _LASTING_RATIO = 2.0
 """A change causes failures if their share afterwards exceeds this multiple of the share before."""
@@ -249,8 +251,20 @@ def _phase_named(one: RehearsedReload, name: PhaseName) -> Phase:
 
 
 def was_overloaded(one: RehearsedReload) -> bool:
-    """True if requests waited long even before the change."""
-    return (_phase_named(one, "before").max_seconds or 0.0) >= _CALM_SECONDS
+    """True if requests waited long even before the change, and failed or fell behind the rate.
+
+    A location that is slow by itself (``limit_rate``, an application) is no overload.
+    """
+    before = _phase_named(one, "before")
+    is_slow = (before.max_seconds or 0.0) >= _CALM_SECONDS
+    return is_slow and (before.failed > 0 or not one.rate_per_second or fell_behind(one))
+
+
+def fell_behind(one: RehearsedReload) -> bool:
+    """True if fewer requests were answered before the change than were due, not by chance."""
+    before = _phase_named(one, "before")
+    due = one.rate_per_second * before.seconds
+    return due - before.requests > max(_BEHIND_RATIO * due, _STANDARD_ERRORS * math.sqrt(due))
 
 
 def is_unsettled(one: RehearsedReload) -> bool:
