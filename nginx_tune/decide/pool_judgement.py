@@ -209,7 +209,8 @@ def _by_regret(s: Situation, why: str) -> PoolJudgement:
     unknown = ["the disks were not measured"] if disks_decide(s) else []
     unknown += ["the speed of the clients is not known"] if pace_decides(s) else []
     reason = f"{why}; {listed(unknown)}, and pools are the safer choice"
-    return PoolJudgement("enable", reason, next_command=measure_disks(s))
+    command = measure_disks(s) if disks_decide(s) else ""
+    return PoolJudgement("enable", reason, next_command=command)
 
 
 def _ruled_out(s: Situation) -> PoolJudgement | None:

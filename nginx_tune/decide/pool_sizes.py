@@ -23,6 +23,7 @@ from nginx_tune.decide.model.pool import (
     responses_apart,
     responses_shared,
 )
+from nginx_tune.decide.pool_judgement import pools_lose_less
 from nginx_tune.decide.pool_plan import SINGLE_POOL, PoolPlan, most_workers, share_one_pool
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import Provenance
@@ -336,10 +337,13 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
             next_command=plan.judgement.next_command,
         )
     reason = plan.independence.reason if not plan.independence.independent else ""
-    flips = "each directory is on its own disk and thread-pools is enabled"
-    in_turn = share_one_pool(s) and not s.site.roots_apart
-    if in_turn:
-        flips = "[site] root_prefixes assigns URLs to disks and thread-pools is enabled"
+    apart = plan.independence
+    enabled = "" if plan.on else " and thread-pools is enabled"
+    flips = f"each directory is on its own disk{enabled}"
+    by_prefix = share_one_pool(s) and (not s.site.roots_apart or apart.provenance == "measured")
+    if by_prefix:
+        how = ", in a configuration that generate writes" if s.site.roots_apart else ""
+        flips = f"[site] root_prefixes assigns URLs to disks{how}{enabled}"
     if plan.on and plan.independence.independent:
         disks, most = len(s.data_paths), most_workers(len(s.data_paths))
         reason = (
@@ -347,7 +351,6 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
             f"{MAX_THREADS_ALL_WORKERS} in all; one slow disk delays the others"
         )
         flips = f"worker_processes is at most {most}"
-    apart = plan.independence
     unknown = plan.on and s.site.roots_apart and apart.provenance == "declared"
     # With a shared disk there is nothing to separate, whatever the verdict on pools.
     is_shared = not apart.independent and apart.provenance == "measured"
@@ -359,7 +362,7 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
         evidence=evidence,
         confidence="low" if is_open else "medium",
         flips_when=[flips],
-        next_command="" if in_turn else FACTS_COMMAND,
+        next_command="" if by_prefix else FACTS_COMMAND,
     )
 
 
@@ -405,7 +408,7 @@ def _pools(s: Situation, plan: PoolPlan, evidence: list[Evidence]) -> Decision:
         evidence=evidence,
         predicted=_isolation(s, plan),
         confidence="medium"
-        if plan.independence.provenance == "measured" and not plan.judgement.next_command
+        if plan.independence.provenance == "measured" and not pools_lose_less(s)
         else "low",
         flips_when=[
             "two of the directories turn out to share a disk",

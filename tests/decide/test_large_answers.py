@@ -26,6 +26,7 @@ def decided(
     transfers: float = 8.0,
     large_bytes: int = 20 * MEBIBYTE,
     disk_class: str = "ssd",
+    disks: int = 1,
     version: str = "1.26.3",
     small_files: int = 900,
     link_gigabits: int = 10,
@@ -37,7 +38,7 @@ def decided(
     """One decision for a site of small files, and some large ones among them."""
     sizes = two_sizes(small_files, 16 << 10, 100, large_bytes)
     facts, workload = scanned(
-        sizes, cache=cache, kind="static", exponent=0.5, cpus=1, disk_class=disk_class
+        sizes, cache=cache, kind="static", exponent=0.5, cpus=1, disk_class=disk_class, disks=disks
     )
     link = Link(name="eth0", speed_bits_per_second=link_gigabits * 10**9)
     facts = replace(facts, nginx=nginx(version), network=Network(links=[link]))
@@ -51,7 +52,10 @@ def decided(
     asked = replace(workload.rate, peak_per_second=rate, mean_per_second=rate)
     objectives = [Objective(expression=objective)] if objective else []
     workload = replace(workload, concurrency=concurrency, rate=asked, objectives=objectives)
-    found = decide(facts, workload, site=site(roots=["/srv/1"], tls=tls)).decisions
+    roots = [f"/srv/{n}" for n in range(1, disks + 1)]
+    prefixes = [f"{root}/" for root in roots] if disks > 1 else []
+    given = site(roots=roots, root_prefixes=prefixes, tls=tls)
+    found = decide(facts, workload, site=given).decisions
     return next(one for one in found if one.id == name)
 
 
@@ -98,6 +102,9 @@ def test_data_above_memory_and_clients_of_unknown_speed_are_judged_by_the_smalle
         assert "the speed of the clients is not known" in decision.summary
         assert decision.confidence == "low"
         assert any("known to be slow" in text for text in decision.flips_when)
+        each = decided("per-disk-pools", keep_pace=False, disks=2, **known)
+        assert (each.verdict, each.confidence) == ("enable", "low")
+        assert each.next_command.startswith("nginx-tune validate"), "the disks decide nothing"
 
 
 @each_row("other", [{"tls": None}, {"rate": 0.5}, {"rate": 5000.0}])

@@ -376,6 +376,10 @@ def test_roots_of_different_locations_are_not_searched_in_turn() -> None:
     d = one(decide(host(disks=2), load(), site=given), "per-disk-pools")
     assert d.verdict == "disable"
     assert "the roots belong to different locations" in d.summary
+    assert d.flips_when == [
+        "[site] root_prefixes assigns URLs to disks, in a configuration that generate writes"
+    ]
+    assert not d.next_command
     unknown = host(page_cache_bytes=GIBIBYTE, storage=Storage())
     d = one(decide(unknown, load(), site=given), "per-disk-pools")
     assert d.verdict == "not_enough_evidence"
