@@ -169,14 +169,20 @@ def used_variables(directive: Directive) -> tuple[str, ...]:
     return _used(directive.name, directive.args)
 
 
+_TESTED = re.compile(r"\( ?\$([A-Za-z_][^ ={]*?)\)?(?: |$)")
+"""The variable of a condition, whose name is the whole word. Source: ngx_http_rewrite_variable."""
+
+
 @lru_cache(maxsize=4096)
 def _used(name: str, args: tuple[str, ...]) -> tuple[str, ...]:
-    found = (
+    found = [
         match[1] or match[2]
         for index, text in enumerate(args)
         if "$" in text and not _is_pattern(name, args, index)
         for match in _VARIABLE.finditer(text)
-    )
+    ]
+    if name == "if" and (tested := _TESTED.match(" ".join(args))):
+        found[0] = tested[1]
     return tuple(one.lower() for one in found if not one.isupper())
 
 

@@ -41,13 +41,14 @@ _FACILITIES = frozenset(
 )
 _TAG = re.compile(r"[A-Za-z0-9_]{0,32}")
 _SYSLOG_WORDS = frozenset({"server", "facility", "severity", "tag"})
-_COMPARISONS = frozenset({"=", "!=", "~", "~*", "!~", "!~*"})
-_FILE_TESTS = frozenset(f"{sign}-{letter}" for sign in ("", "!") for letter in "fdex")
-_VARIABLE = re.compile(
-    r"\$(?:[A-Za-z_]\w*|(?:http|sent_http|sent_trailer|upstream_http|upstream_trailer|"
+_TESTED = re.compile(
+    r"\$(?:[^{0-9=!~][^=]*|(?:http|sent_http|sent_trailer|upstream_http|upstream_trailer|"
     r"upstream_cookie|cookie|arg|proxy_protocol_tlv)_.*)",
     re.ASCII | re.IGNORECASE,
 )
+"""The variable of a condition, whose name is the whole word. Source: ngx_http_rewrite_variable."""
+_COMPARISONS = frozenset({"=", "!=", "~", "~*", "!~", "!~*"})
+_FILE_TESTS = frozenset(f"{sign}-{letter}" for sign in ("", "!") for letter in "fdex")
 """A variable as ``if`` takes it: no braces, no capture, and any text after a known prefix."""
 _OTHER_SCHEME = re.compile(r"(?!http://)[A-Za-z][A-Za-z0-9+.-]*://")
 _NO_NAME = re.compile(r"\$[{0-9]")
@@ -126,7 +127,7 @@ def _listen(args: Sequence[str]) -> str:
     words, flags = _parameters(args[1:]), set(args[1:])
     if "quic" in flags and (other := flags & {"ssl", "http2", "proxy_protocol"}):
         return f"quic without {min(other)}"
-    if not args[0].startswith("unix:") and (fault := _listen_address(args[0])):
+    if not args[0].lower().startswith("unix:") and (fault := _listen_address(args[0])):
         return fault
     if any(is_open(value) for value in words.values()):
         return ""
@@ -187,11 +188,11 @@ def _if(args: Sequence[str]) -> str:
         words.pop()
     match words:
         case [variable]:
-            right = _VARIABLE.fullmatch(variable) is not None
+            right = _TESTED.fullmatch(variable) is not None
         case [test, _] if test in _FILE_TESTS:
             right = True
         case [variable, comparison, _]:
-            right = comparison in _COMPARISONS and _VARIABLE.fullmatch(variable) is not None
+            right = comparison in _COMPARISONS and _TESTED.fullmatch(variable) is not None
         case _:
             right = False
     if not right and _NO_NAME.match(words[0]):
@@ -275,11 +276,24 @@ def _access_log(args: Sequence[str]) -> str:
     return "" if right else "gzip=LEVEL from 1 to 9"
 
 
+_LOOSE_IPV4 = re.compile(r"\d{0,3}(?:\.\d{0,3}){3}", re.ASCII)
+"""An address as ngx_inet_addr reads it: zeros in front and empty parts count as 0."""
+_MOST_OCTET = 255
+
+
+def _octets(text: str) -> list[int]:
+    return [int(part or "0") for part in text.split(".")]
+
+
 def _own_address(args: Sequence[str]) -> str:
     """A judge of the local address of a connection. Source: ngx_http_upstream_bind_set_slot."""
     text = args[0]
-    host, port = text.rsplit(":", 1) if re.fullmatch(r"[^:]+:.*|\[.*\]:.*", text) else (text, "1")
-    right = text == "off" or (is_ip(host.strip("[]")) and _is_port(port))
+    bracketed = re.fullmatch(r"\[(.*)\](?::(.*))?", text)
+    host, port = bracketed.groups() if bracketed else (text, None)
+    if host.count(":") == 1:
+        host, port = host.split(":")
+    is_address = is_ip(host) or (_LOOSE_IPV4.fullmatch(host) and max(_octets(host)) <= _MOST_OCTET)
+    right = text == "off" or (is_address and (port is None or _is_port(port)))
     return "" if right or is_open(text) else "off or an IP address of this host, and no name"
 
 

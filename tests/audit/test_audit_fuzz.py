@@ -119,7 +119,8 @@ def test_every_directive_with_too_few_or_wrong_arguments(form: str) -> None:
     lines = "\n".join(form % name for name in sorted(names - {"include"}))
     text = (
         "%(lines)s\nevents { }\nhttp {\n%(lines)s\nupstream u {\nserver a;\n%(lines)s\n}\n"
-        "map $a $b {\n%(lines)s\n}\nserver {\nlisten 80;\n%(lines)s\n"
+        "map $a $b {\n%(lines)s\n}\nserver {\nlocation / {\nproxy_pass http://a.example;\n}\n"
+        "location {\nproxy_pass http://a.example/x;\n}\n}\nserver {\nlisten 80;\n%(lines)s\n"
         "location / {\nproxy_pass http://u;\n%(lines)s\n}\n}\n}\n"
         "stream {\n%(lines)s\nserver {\nlisten 81;\n%(lines)s\n}\n}\n"
     )

@@ -14,8 +14,8 @@ from nginx_tune.conf.tree import read_tree
 from nginx_tune.host.live import LiveHost
 
 FILES = sorted((Path(__file__).parent / "right").glob("*.conf"))
-AREAS = ("up-", "px-", "ca-", "tls-", "log-", "gz-", "cn-")
-RULES = [rule for rule in ALL if rule.id.startswith(AREAS)]
+AREAS = ("cf-", "up-", "px-", "ca-", "tls-", "log-", "gz-", "cn-")
+RULES = [rule for rule in ALL if rule.id.startswith(AREAS) and rule.id != "cf-directive-version"]
 FLAGS = ("--with-threads", "--with-debug", "--with-http_gzip_static_module")
 
 

@@ -87,13 +87,15 @@ def _is_internal_target(context: Context, location: Directive) -> bool:
     uri = location.args[-1]
     return any(
         arg.startswith(uri)
-        for name in ("rewrite", "try_files", "error_page")
+        for name in ("rewrite", "try_files", "error_page", *_SUBREQUESTS)
         for line in context.lines_by_name.get(name, ())
-        for arg in line.args[1:]
+        for arg in (line.args if name in _SUBREQUESTS else line.args[1:])
         if name != "try_files" or arg.startswith("/")
     )
 
 
+_SUBREQUESTS = ("auth_request", "mirror", "add_before_body", "add_after_body", "post_action")
+"""Directives whose first argument is the URI of a subrequest."""
 _TWICE = "Remove one of the two, or narrow the pattern of the first."
 _UNREACHABLE = "no request reaches this location:"
 

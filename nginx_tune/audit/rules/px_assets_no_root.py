@@ -45,7 +45,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 def _lacks_files(scope: Scope) -> bool:
     """True if a location for assets answers from nginx's default root."""
-    if scope.kind != "location" or scope.own.block is None or scope.own.args[0] not in {"~", "~*"}:
+    if scope.kind != "location" or scope.own.block is None:
+        return False
+    if scope.own.args[:1] not in {("~",), ("~*",)}:
         return False
     end = _END.search(scope.own.args[-1])
     if end is None or not _NAMES.search(end[0]):

@@ -41,7 +41,12 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         redundant = _CLIENT_ADDRESS if kept & _CLIENT_ADDRESS else _NO_HEADERS
         if is_elsewhere := _is_elsewhere(context, passed):
             redundant |= _HOST
-        lost = [line for line in outer if line.value.lower() in _WATCHED_HEADERS - kept - redundant]
+        lost = [
+            line
+            for line in outer
+            if line.value.lower() in _WATCHED_HEADERS - kept - redundant
+            and line.args[1:] != ("$proxy_host",)  # the default, which comes back
+        ]
         if lost:
             reported.add(inner[0])
             names = ", ".join(dict.fromkeys(line.value for line in lost))

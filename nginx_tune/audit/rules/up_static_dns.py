@@ -114,13 +114,13 @@ def _rewrite(passed: Pass, address: tuple[str, str, str]) -> str | None:
     """
     uri = "".join(address[1:])
     args = passed.scope.own.args
-    path = args[-1] if passed.scope.own.name == "location" else ""
+    path = args[-1] if args and passed.scope.own.name == "location" else ""
     if not uri or passed.module != "proxy" or uri == path:
         return ""
     is_plain = _PLAIN_PATH.fullmatch(path) and _PLAIN_PATH.fullmatch(uri)
     if not is_plain or passed.scope.sets("rewrite") is not None:
         return None
-    if args[0] == "=":
+    if args[:1] == ("=",):
         return f"rewrite ^ {uri} break; "
     pattern = path.replace(".", r"\.")
     return f"rewrite ^{pattern}(.*)$ {uri}$1 break; "
