@@ -57,9 +57,10 @@ _NUMBERS = frozenset({"max", "min_uses", "weight", "max_conns", "max_fails"})
 _TIMES = frozenset({"inactive", "valid", "fail_timeout"})
 _WAITS = frozenset(f"{process}_{wait}" for process in ("loader", "manager")
                    for wait in ("sleep", "threshold"))  # fmt: skip
-_FROM_ONE = frozenset({"max", "weight", "min_uses"})
+_FROM_ONE = frozenset({"max", "weight"})
 _MOST_CONNECTIONS = 65535
 _DAY_SECONDS = 86_400
+_NO_FILES = re.compile(r"max=0+")
 _CACHE_LEVELS = re.compile(r"[12](?::[12]){0,2}")
 _RATE = re.compile(r"rate=0*[1-9][0-9]{0,8}(?:r/[sm])?")
 
@@ -207,9 +208,15 @@ def _pairs(args: Sequence[str]) -> str:
 
 
 def _file_cache(args: Sequence[str]) -> str:
-    if args[0] != "off" and not any(arg.startswith("max=") for arg in args):
+    if "off" not in args and not any(arg.startswith("max=") for arg in args):
         return "max=NUMBER with the other parameters, or off"
     return _pairs(args)
+
+
+def _log_file_cache(args: Sequence[str]) -> str:
+    """The judge of ``open_log_file_cache``, where ``off`` makes ``max=0`` right."""
+    is_off = "off" in args
+    return _file_cache([arg for arg in args if not (is_off and _NO_FILES.fullmatch(arg))])
 
 
 def _methods(args: Sequence[str]) -> str:
@@ -351,7 +358,7 @@ FORMS: dict[str, Judge] = {
     "set_real_ip_from": _of(_real_ip),
     "keepalive": _of(_upstream_keepalive),
     "open_file_cache": _of(_file_cache),
-    "open_log_file_cache": _of(_file_cache),
+    "open_log_file_cache": _of(_log_file_cache),
     "limit_except": _of(_methods),
     "limit_req": _of(_limit_req),
     "limit_conn": _of(_limit_conn),

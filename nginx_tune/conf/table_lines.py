@@ -105,9 +105,9 @@ def _networks(lines: Sequence[Directive]) -> Iterator[Fault]:
     for at, line in enumerate(lines):
         if line.name == "ranges" and not line.args:
             before = [one for one in lines[:at] if one.name not in _BEFORE_RANGES]
-            by_range = True
-            if before:
+            if before and not by_range:
                 yield line, "ranges must come before the other lines", before[0]
+            by_range = True
             continue
         if line.name in _GEO_WORDS or line.name == "include" or len(line.args) != 1:
             continue

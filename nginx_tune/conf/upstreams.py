@@ -27,6 +27,7 @@ from nginx_tune.conf.variables import Variables
 
 BALANCERS = ("ip_hash", "least_conn", "hash", "random", "least_time")
 """Methods that replace round robin; a later method overrides an earlier one."""
+_NO_BACKUP = frozenset({"ip_hash", "hash", "random"})
 
 _HOST = re.compile(r"\[[^\]]*\]|[^:/]*")
 _IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
@@ -97,6 +98,23 @@ def upstreams(tree: ConfTree) -> list[UpstreamBlock]:
 def stands_before(block: Block, first: Directive, second: Directive) -> bool:
     """True if ``first`` precedes ``second`` in a block, with includes expanded."""
     return next((line is first for line in block if line is first or line is second), False)
+
+
+def refused_backup(block: Block) -> tuple[Directive, Directive] | None:
+    """The first backup server that a balancer before it refuses, and the balancer.
+
+    Source: ngx_http_upstream_server and ngx_stream_upstream_server read the flags of the lines
+    before.
+    """
+    balancer = None
+    for line in block:
+        if line.name in BALANCERS:
+            balancer = line
+        elif line.name != "server" or "backup" not in line.args[1:]:
+            continue
+        elif balancer is not None and balancer.name in _NO_BACKUP:
+            return line, balancer
+    return None
 
 
 def host_of(address: str) -> str:

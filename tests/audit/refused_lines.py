@@ -245,6 +245,8 @@ UPSTREAM = [
     HTTP % "server { location / { fastcgi_pass U:9; } } upstream u { server 127.0.0.1; }",
     LOCATION % "fastcgi_pass 127.0.0.1;",
     LOCATION % "uwsgi_pass uwsgi://localhost;",
+    LOCATION % "grpc_pass grpcs://127.0.0.1;",
+    HTTP % "upstream u { random; server 127.0.0.1; server 127.0.0.2 backup; least_conn; }",
     HTTP % "upstream u { zone u; server 127.0.0.1; }",
 ]
 RIGHT = [
@@ -341,6 +343,14 @@ RIGHT = [
     HTTP % "large_client_header_buffers 1 1; server { large_client_header_buffers 4 512; }",
     HTTP % f"map $uri $a {{ {'a' * 46} 1; \\{'b' * 46} 2; ~{'c' * 99} 3; }}",
     HTTP % f"map_hash_bucket_size 65; map $uri $a {{ {'a' * 110} 1; }}",
+    HTTP % "upstream u { server 127.0.0.1; server 127.0.0.2 backup; ip_hash; }",
+    HTTP % "upstream u { ip_hash; least_conn; server 127.0.0.1; server 127.0.0.2 backup; }",
+    HTTP % "access_log DIR/a combined buffer=64k flush=1m; access_log DIR/a combined flush=60s"
+    " buffer=65536; server { access_log DIR/a combined buffer=64K flush=60; }",
+    SERVER % "access_log DIR/a combined buffer=64k gzip; access_log DIR/a combined gzip=1;",
+    HTTP % "open_file_cache inactive=1 off; open_log_file_cache max=10 min_uses=0;",
+    HTTP % "open_log_file_cache max=0 off; geo $a { ranges; 10.0.0.1-10.0.0.9 1; ranges; }",
+    HTTP % "upstream u { server 127.0.0.1; } server { location / { grpc_pass grpc://U; } }",
     HTTP % "map $host $a { hostnames; .a 1; *.b 2; b 3; a.* 4; } map $uri $b { .a 1; *.a 2; }",
 ]  # fmt: skip
 
@@ -385,6 +395,7 @@ LINES = [
     LOCATION % "proxy_ssl_verify on; proxy_pass https://127.0.0.1:1;",
     HTTP % "access_log DIR/a combined buffer=4k; server { access_log DIR/a combined buffer=8k; }",
     HTTP % "access_log DIR/a combined gzip; server { access_log DIR/a combined gzip flush=1s; }",
+    HTTP % "access_log DIR/a combined gzip=2; server { access_log DIR/a combined gzip; }",
     "events {} load_module modules/ngx_http_geoip_module.so;",
     SERVER % "mirror off; mirror /a;",
     SERVER % "mirror off; mirror off;",
@@ -475,6 +486,7 @@ RIGHT_STREAM = [
     STREAM % "limit_conn_zone $remote_addr zone=a:1m; limit_conn a 1; map $remote_addr $b { a b; }"
     " server { listen 127.0.0.1:5000; proxy_pass $b; } server { listen 5000; return a; }",
     STREAM % "upstream b { least_conn; server 127.0.0.1:1; server 127.0.0.1:2 backup; }",
+    STREAM % "upstream b { server 127.0.0.1:1; server 127.0.0.1:2 backup; hash $pid; }",
     MAIL % "auth_http 127.0.0.1:1/a; server { listen 2143; protocol imap; }",
     MAIL
     % "auth_http http://127.0.0.1:1/a; server { listen 127.0.0.1:993; } server { listen 25-26; }",

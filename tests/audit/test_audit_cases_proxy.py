@@ -32,6 +32,10 @@ def http(text: str, main: str = "") -> str:
 
 
 POOLED = "server 10.0.0.1; keepalive 9;"
+SHARED = (
+    "events {} stream { server { listen 1 ssl; %s return a; }"
+    " server { listen 1 ssl%s; %s return b; } }"
+)
 
 
 def proxy(location: str, upstream: str = "server 10.0.0.1;", outer: str = "") -> str:
@@ -98,6 +102,22 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     "a buffer without a flush time in a server of stream": (
         "log-buffer-no-flush",
         "events {} stream { log_format a b; server { access_log /a.log a buffer=4k; } }", None, 1,
+    ),
+    "a second TLS server of stream without a certificate": (
+        "cf-stream-refused", SHARED % ("ssl_certificate a;", "", ""), NEW, 0,
+    ),
+    "a default TLS server of stream that comes second": (
+        "cf-stream-refused", SHARED % ("", " default_server", "ssl_certificate a;"), NEW, 0,
+    ),
+    "a first TLS server of stream without a certificate": (
+        "cf-stream-refused", SHARED % ("", "", "ssl_certificate a;"), NEW, 1,
+    ),
+    "a TLS server of stream behind one that rejects handshakes": (
+        "cf-stream-refused", SHARED % ("ssl_reject_handshake on;", "", ""), NEW, 1,
+    ),
+    "a service of stream without a port": (
+        "cf-stream-refused",
+        "events {} stream { upstream b { server a service=_a._tcp resolve; } }", NEW, 0,
     ),
     "publishers that rtmp allows by its own words": (
         "cf-value-invalid",

@@ -13,7 +13,7 @@ from nginx_tune.conf.patterns import pattern_fault, patterns_of
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.table_lines import map_keys, table_faults
 from nginx_tune.conf.upstreams import is_tls_url
-from nginx_tune.conf.values import is_open, parse_bytes, parse_count
+from nginx_tune.conf.values import is_open, parameter, parse_bytes, parse_count, parse_seconds
 
 _KEEPALIVE_OFF = (1, 29, 7)
 """The first release in which ``keepalive 0`` turns kept connections off."""
@@ -24,8 +24,9 @@ _BUCKET = "map_hash_bucket_size"
 _CACHE_LINE_BYTES = 64
 _BUCKET_OVERHEAD_BYTES = 18
 """Of the value, the length and the end of a bucket. Source: NGX_HASH_ELT_SIZE, ngx_hash_init."""
+_GZIP_BUFFER = "64k"
+"""The buffer of a log with ``gzip`` and no ``buffer``. Source: ngx_http_log_set_log."""
 _FIX_BUCKET = "Set map_hash_bucket_size {} before the first map."
-_NO_BUFFER: tuple[str, ...] = ()
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -197,7 +198,7 @@ def _log_buffers(context: Context) -> Iterator[Hit]:
     first_lines: dict[str, Directive] = {}
     for line in http_lines(context, "access_log"):
         buffer = _buffer(line)
-        if buffer == _NO_BUFFER or is_open(line.value):
+        if buffer is None or is_open(line.value):
             continue
         earlier = first_lines.setdefault(line.value, line)
         if _buffer(earlier) != buffer:
@@ -205,11 +206,15 @@ def _log_buffers(context: Context) -> Iterator[Hit]:
             yield Hit(line, f"this log has another buffer at {place}", [written(earlier)])
 
 
-def _buffer(line: Directive) -> tuple[str, ...]:
-    """The words of a log line that describe its buffer."""
-    return tuple(sorted(
-        arg for arg in line.args[2:] if arg.partition("=")[0] in {"buffer", "flush", "gzip"}
-    ))  # fmt: skip
+def _buffer(line: Directive) -> tuple[int | None, float | None, str] | None:
+    """The bytes, the seconds until a flush and the gzip level of a log line; None without them."""
+    words = line.args[2:]
+    levels = [arg.partition("=")[2] or "1" for arg in words if arg.partition("=")[0] == "gzip"]
+    size, flush = parameter(words, "buffer"), parameter(words, "flush")
+    if size is None and not levels:
+        return None
+    level = levels[-1].lstrip("0") if levels else ""
+    return parse_bytes(size or _GZIP_BUFFER), parse_seconds(flush or "0"), level
 
 
 def _modules(context: Context) -> Iterator[Hit]:

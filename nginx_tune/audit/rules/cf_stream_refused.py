@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.directives import judges_names
@@ -14,11 +14,10 @@ from nginx_tune.conf.known_variables import (
     used_variables,
 )
 from nginx_tune.conf.request_values import address_fault, is_address
-from nginx_tune.conf.upstreams import host_of, is_unix
+from nginx_tune.conf.upstreams import host_of, is_unix, refused_backup
 from nginx_tune.conf.values import is_open, parameter
 
 _HANDLERS = ("proxy_pass", "return", "pass")
-_NO_BACKUP = ("hash", "random")
 _SETTERS = frozenset({"set", "map", "geo", "split_clients"})
 _MAIL_PORTS = frozenset({"25", "465", "587", "110", "995", "143", "993"})
 """Ports of smtp, pop3 and imap, which need no ``protocol``."""
@@ -57,15 +56,18 @@ def _stream(block: Block, context: Context) -> Iterator[Hit | MissingFacts]:
         if upstream.block is not None and upstream.args:
             yield from _upstream(upstream, upstreams)
     first_listens: dict[tuple[str, bool], Directive] = {}
-    for server in block.all("server"):
-        lines = server.block or Block([])
+    servers = [(server, server.block or Block([])) for server in block.all("server")]
+    earlier_lines = {line: earlier for _, lines in servers
+                     for line, earlier in _repeated(lines, first_listens)}  # fmt: skip
+    needless = _needs_no_certificate(earlier_lines, [lines for _, lines in servers])
+    for server, lines in servers:
         if all(any(row.is_own for row in rows_of(line.name)) for line in lines):
-            yield from _server(server, lines, block)
-            for line, earlier in _repeated(lines, first_listens):
+            yield from _server(server, lines, block, needless)
+            for line in filter(earlier_lines.get, lines.all("listen")):
                 if context.version is None:
                     yield MissingFacts(("nginx.nginx_version",))
                 elif context.version < _VIRTUAL_SERVERS:
-                    yield _twice(line, earlier)
+                    yield _twice(line, earlier_lines[line])
         for line in lines.all("proxy_pass"):
             yield from _address(line, upstreams)
     yield from _logs(block)
@@ -105,13 +107,12 @@ def _upstream(upstream: Directive, known: dict[str, Directive]) -> Iterator[Hit]
         message = f'upstream "{upstream.value}" has no server'
         yield Hit(upstream, message, [default("server", "none")])
     for server in servers:
-        if server.args and not is_open(server.value) and not _has_port(server.value):
+        is_service = any(arg.startswith("service=") for arg in server.args)
+        if server.args and not (is_service or is_open(server.value) or _has_port(server.value)):
             yield hit_at(server, "a server in stream takes ADDRESS:PORT or unix:PATH")
-    balancers = [line for name in _NO_BACKUP for line in lines.all(name)]
-    backups = [server for server in servers if "backup" in server.args[1:]]
-    if balancers and backups:
-        message = f'"{balancers[0].name}" does not allow backup servers'
-        yield Hit(backups[0], message, [written(backups[0]), written(balancers[0])])
+    if pair := refused_backup(lines):
+        message = f'"{pair[1].name}" does not allow backup servers'
+        yield Hit(pair[0], message, [written(line) for line in pair])
 
 
 def _has_port(address: str) -> bool:
@@ -133,22 +134,43 @@ def _address(line: Directive, upstreams: dict[str, Directive]) -> Iterator[Hit]:
         yield Hit(line, message, [default("upstream", "none of that name")])
 
 
-def _server(server: Directive, lines: Block, outer: Block) -> Iterator[Hit]:
+def _server(
+    server: Directive, lines: Block, outer: Block, needless: Collection[Directive]
+) -> Iterator[Hit]:
     if not any(lines.first(name) for name in _HANDLERS):
         yield _lacking(server, "proxy_pass")
-    yield from _certificate(lines, outer)
+    yield from _certificate(lines, outer, needless)
     for line in lines.all("listen"):
         if {"udp", "ssl"} <= {*line.args}:
             yield hit_at(line, "ssl does not work with udp")
 
 
-def _certificate(lines: Block, outer: Block) -> Iterator[Hit]:
+def _needs_no_certificate(
+    earlier_lines: Mapping[Directive, Directive], servers: Iterable[Block]
+) -> set[Directive]:
+    """Lines of servers that are not the default of their address, unless that rejects handshakes.
+
+    Source: ngx_stream_ssl_init.
+    """
+    rejecting = {
+        line
+        for lines in servers
+        if any(one.value == "on" for one in lines.all("ssl_reject_handshake"))
+        for line in lines.all("listen")
+    }
+    ordered = ((earlier, line) if "default_server" in line.args else (line, earlier)
+               for line, earlier in earlier_lines.items())  # fmt: skip
+    return {line for line, first in ordered if first not in rejecting}
+
+
+def _certificate(lines: Block, outer: Block, needless: Collection[Directive] = ()) -> Iterator[Hit]:
     """TLS without a certificate. Source: ngx_stream_ssl_init, ngx_mail_ssl_merge_conf."""
     names = ("ssl_certificate", "ssl_reject_handshake")
     if any(lines.first(name) or outer.first(name) for name in names):
         return
     starts = [line for line in lines.all("starttls") if line.value in {"on", "only"}]
-    for line in [*starts, *(line for line in lines.all("listen") if "ssl" in line.args[1:])][:1]:
+    listens = [line for line in lines.all("listen") if "ssl" in line.args[1:]]
+    for line in [*starts, *(line for line in listens if line not in needless)][:1]:
         yield Hit(line, "this server has TLS and no certificate", [default(names[0], "none")])
 
 

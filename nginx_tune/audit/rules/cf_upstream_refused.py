@@ -12,13 +12,14 @@ from nginx_tune.conf.upstreams import (
     address_in,
     host_of,
     is_unix,
+    refused_backup,
     upstreams,
 )
 from nginx_tune.conf.values import is_open
 
-_WITHOUT_DEFAULT = frozenset({"fastcgi_pass", "uwsgi_pass", "scgi_pass", "memcached_pass"})
+_WITHOUT_DEFAULT = frozenset({"fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass",
+                              "memcached_pass"})  # fmt: skip
 """Lines whose address has no default port."""
-_NO_BACKUP = frozenset({"ip_hash", "hash", "random"})
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -82,13 +83,9 @@ def _servers(upstream: UpstreamBlock, context: Context) -> Iterator[Hit]:
             else f'upstream "{upstream.name}" has no server',
             [counted("servers", len(upstream.servers))],
         )
-    balancer = upstream.balancer
-    if backups and balancer is not None and balancer.name in _NO_BACKUP:
-        yield Hit(
-            backups[0],
-            f'"{balancer.name}" does not allow backup servers',
-            [written(backups[0]), written(balancer)],
-        )
+    if pair := refused_backup(upstream.block):
+        message = f'"{pair[1].name}" does not allow backup servers'
+        yield Hit(pair[0], message, [written(line) for line in pair])
 
 
 def _is_filled_elsewhere(upstream: UpstreamBlock, context: Context) -> bool:
@@ -112,8 +109,8 @@ RULE = Rule(
     why='nginx does not start: emerg "no servers in upstream", "duplicate upstream", "upstream may '
     'not have port", "no port in upstream", "zero size shared memory zone" or "balancing '
     'method does not support parameter "backup"".',
-    fix="Add a server that is not a backup; remove backup if ip_hash, hash or random is used; give "
-    "each upstream its own name, and its ports to its servers alone.",
+    fix="Add a server that is not a backup; remove backup if ip_hash, hash or random comes before "
+    "the server; give each upstream its own name, and its ports to its servers alone.",
     sources=(
         "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream and ngx_http_upstream_server",
         "nginx: src/http/ngx_http_upstream_round_robin.c, ngx_http_upstream_init_round_robin",
