@@ -61,7 +61,7 @@ def is_address(text: str) -> bool:
 
 
 def address_fault(text: str) -> str:
-    """What nginx accepts in place of an address of an upstream; empty if it may accept the text.
+    """The accepted form of an upstream's address; empty if nginx may accept the text.
 
     Source: ngx_parse_url, ngx_parse_inet_url.
     """

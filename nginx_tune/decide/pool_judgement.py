@@ -1,4 +1,4 @@
-"""Whether thread pools pay: by what rules them out, by measured reads, or by the model."""
+"""The verdict on thread pools: from conditions that rule them out, measured reads or the model."""
 
 import math
 import shlex

@@ -250,7 +250,7 @@ Bytes = Annotated[int, Meta(ge=0, le=MOST_BYTES)]
 MeanBytes = Annotated[float, Meta(ge=0, le=MOST_BYTES)]
 Count = Annotated[int, Meta(ge=0, le=MOST_COUNT)]
 Natural = Annotated[int, Meta(ge=0)]
-"""What the kernel or nginx counts; its limits may be near 2⁶³."""
+"""A count of the kernel or nginx; limits may be near 2⁶³."""
 OneOrMore = Annotated[int, Meta(ge=1, le=MOST_COUNT)]
 Number = Annotated[float, Meta(ge=0, le=MOST_COUNT)]
 """A rate, a mean of counts, or a share in proportion."""

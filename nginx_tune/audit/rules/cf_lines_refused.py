@@ -23,7 +23,7 @@ _NOT_OF_LINUX = frozenset({"kqueue", "eventport", "/dev/poll", "iocp", "win32"})
 _BUCKET = "map_hash_bucket_size"
 _CACHE_LINE_BYTES = 64
 _BUCKET_OVERHEAD_BYTES = 18
-"""Of the value, the length and the end of a bucket. Source: NGX_HASH_ELT_SIZE, ngx_hash_init."""
+"""Bytes of a bucket beside its key. Source: NGX_HASH_ELT_SIZE, ngx_hash_init."""
 _GZIP_BUFFER = "64k"
 """The buffer of a log with ``gzip`` and no ``buffer``. Source: ngx_http_log_set_log."""
 _FIX_BUCKET = "Set map_hash_bucket_size {} before the first map."

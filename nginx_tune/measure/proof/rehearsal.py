@@ -216,12 +216,12 @@ def lasting_failures(one: RehearsedReload) -> Lasting | None:
 
 
 class Losses(NamedTuple):
-    """What a change lost, without what failed before it and what keeps failing after it."""
+    """The losses of a change, without failures that were there before it or that go on after it."""
 
     failed: int
     """Failed requests, from the start of the change."""
     beyond: int
-    """Those beyond the share of requests that failed before the change."""
+    """Failed requests beyond the share that failed before the change."""
     requests: int
     """Requests from the start of the change, including failed ones."""
     held: int
