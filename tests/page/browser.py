@@ -18,7 +18,9 @@ class Browser:
     """A Chromium with one page open."""
 
     def __init__(self) -> None:
-        self._place = tempfile.TemporaryDirectory()
+        self._place = tempfile.TemporaryDirectory(
+            ignore_cleanup_errors=True
+        )  # children of the browser may still write
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
         arguments = [
